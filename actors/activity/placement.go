@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/tenuto-dev/tenuto/actors/internal/operation"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
@@ -257,6 +258,29 @@ func (s *Scheduler) localCandidate(c class) (local *workerSession, used, slots i
 		return nil, 0, 0
 	}
 	return local, used, slots
+}
+
+// RunsOnWorker reports whether an attempt runs on a worker that is no node, of a client, or of any if
+// client is "". known is false if that is not known yet: the operations of the instance are not
+// recovered, or the worker may still rejoin.
+func (p *Partition) RunsOnWorker(id *clusterpb.AttemptID, client string) (runs, known bool) {
+	if !p.config.Instances.IsRecovered(id.Ref.Instance) {
+		return false, false
+	}
+	s := p.scheduler
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := p.tasks[operation.KeyOf(id.Ref)]
+	switch {
+	case p.isClosed():
+		return false, false
+	case t == nil || t.isOver() || t.current == nil && !t.mayBeRunning:
+		return false, true
+	case t.current == nil || t.current.workerLost:
+		return false, false
+	}
+	w := t.current.session
+	return w != nil && t.current.number == int(id.Number) && w.registration.Worker != "" && (client == "" || w.registration.Client == client), true
 }
 
 // A Load is how much of what a worker offers to the leader is in use.

@@ -410,6 +410,7 @@ type Request struct {
 	//	*Request_RecordBackup
 	//	*Request_CheckWorker
 	//	*Request_ListWorkers
+	//	*Request_SignToken
 	Call          isRequest_Call `protobuf_oneof:"call"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1025,6 +1026,15 @@ func (x *Request) GetListWorkers() *ListWorkersRequest {
 	return nil
 }
 
+func (x *Request) GetSignToken() *SignTokenRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_SignToken); ok {
+			return x.SignToken
+		}
+	}
+	return nil
+}
+
 type isRequest_Call interface {
 	isRequest_Call()
 }
@@ -1237,6 +1247,10 @@ type Request_ListWorkers struct {
 	ListWorkers *ListWorkersRequest `protobuf:"bytes,111,opt,name=list_workers,json=listWorkers,proto3,oneof"`
 }
 
+type Request_SignToken struct {
+	SignToken *SignTokenRequest `protobuf:"bytes,112,opt,name=sign_token,json=signToken,proto3,oneof"`
+}
+
 func (*Request_Start) isRequest_Call() {}
 
 func (*Request_Send) isRequest_Call() {}
@@ -1340,6 +1354,8 @@ func (*Request_RecordBackup) isRequest_Call() {}
 func (*Request_CheckWorker) isRequest_Call() {}
 
 func (*Request_ListWorkers) isRequest_Call() {}
+
+func (*Request_SignToken) isRequest_Call() {}
 
 type StartRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -2964,6 +2980,7 @@ type Response struct {
 	//	*Response_RecordBackup
 	//	*Response_CheckWorker
 	//	*Response_ListWorkers
+	//	*Response_SignToken
 	Result        isResponse_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3509,6 +3526,15 @@ func (x *Response) GetListWorkers() *ListWorkersResult {
 	return nil
 }
 
+func (x *Response) GetSignToken() *SignTokenResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_SignToken); ok {
+			return x.SignToken
+		}
+	}
+	return nil
+}
+
 type isResponse_Result interface {
 	isResponse_Result()
 }
@@ -3721,6 +3747,10 @@ type Response_ListWorkers struct {
 	ListWorkers *ListWorkersResult `protobuf:"bytes,111,opt,name=list_workers,json=listWorkers,proto3,oneof"`
 }
 
+type Response_SignToken struct {
+	SignToken *SignTokenResult `protobuf:"bytes,112,opt,name=sign_token,json=signToken,proto3,oneof"`
+}
+
 func (*Response_Start) isResponse_Result() {}
 
 func (*Response_Send) isResponse_Result() {}
@@ -3824,6 +3854,8 @@ func (*Response_RecordBackup) isResponse_Result() {}
 func (*Response_CheckWorker) isResponse_Result() {}
 
 func (*Response_ListWorkers) isResponse_Result() {}
+
+func (*Response_SignToken) isResponse_Result() {}
 
 type ControlResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -11113,7 +11145,9 @@ func (*CheckWorkerRequest) Descriptor() ([]byte, []int) {
 }
 
 type CheckWorkerResult struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The Config.CompletionURL of the node.
+	CompletionUrl string `protobuf:"bytes,1,opt,name=completion_url,json=completionUrl,proto3" json:"completion_url,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -11148,6 +11182,111 @@ func (*CheckWorkerResult) Descriptor() ([]byte, []int) {
 	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{134}
 }
 
+func (x *CheckWorkerResult) GetCompletionUrl() string {
+	if x != nil {
+		return x.CompletionUrl
+	}
+	return ""
+}
+
+// SignTokenRequest asks the leader for a signed token of an attempt that runs on a worker of the caller.
+// Since protocol 4.
+type SignTokenRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Attempt       *AttemptID             `protobuf:"bytes,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Lifetime      int64                  `protobuf:"varint,2,opt,name=lifetime,proto3" json:"lifetime,omitempty"` // nanoseconds
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignTokenRequest) Reset() {
+	*x = SignTokenRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[135]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignTokenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignTokenRequest) ProtoMessage() {}
+
+func (x *SignTokenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[135]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignTokenRequest.ProtoReflect.Descriptor instead.
+func (*SignTokenRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{135}
+}
+
+func (x *SignTokenRequest) GetAttempt() *AttemptID {
+	if x != nil {
+		return x.Attempt
+	}
+	return nil
+}
+
+func (x *SignTokenRequest) GetLifetime() int64 {
+	if x != nil {
+		return x.Lifetime
+	}
+	return 0
+}
+
+type SignTokenResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignTokenResult) Reset() {
+	*x = SignTokenResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[136]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignTokenResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignTokenResult) ProtoMessage() {}
+
+func (x *SignTokenResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[136]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignTokenResult.ProtoReflect.Descriptor instead.
+func (*SignTokenResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{136}
+}
+
+func (x *SignTokenResult) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
 // ListWorkersRequest asks the leader of a partition for the workers that are connected to it and are
 // no nodes. Since protocol 4.
 type ListWorkersRequest struct {
@@ -11158,7 +11297,7 @@ type ListWorkersRequest struct {
 
 func (x *ListWorkersRequest) Reset() {
 	*x = ListWorkersRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[135]
+	mi := &file_clusterpb_cluster_proto_msgTypes[137]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11170,7 +11309,7 @@ func (x *ListWorkersRequest) String() string {
 func (*ListWorkersRequest) ProtoMessage() {}
 
 func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[135]
+	mi := &file_clusterpb_cluster_proto_msgTypes[137]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11183,7 +11322,7 @@ func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersRequest.ProtoReflect.Descriptor instead.
 func (*ListWorkersRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{135}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{137}
 }
 
 type ListWorkersResult struct {
@@ -11196,7 +11335,7 @@ type ListWorkersResult struct {
 
 func (x *ListWorkersResult) Reset() {
 	*x = ListWorkersResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[136]
+	mi := &file_clusterpb_cluster_proto_msgTypes[138]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11208,7 +11347,7 @@ func (x *ListWorkersResult) String() string {
 func (*ListWorkersResult) ProtoMessage() {}
 
 func (x *ListWorkersResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[136]
+	mi := &file_clusterpb_cluster_proto_msgTypes[138]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11221,7 +11360,7 @@ func (x *ListWorkersResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersResult.ProtoReflect.Descriptor instead.
 func (*ListWorkersResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{136}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{138}
 }
 
 func (x *ListWorkersResult) GetWorkers() []*ConnectedWorker {
@@ -11254,7 +11393,7 @@ type ConnectedWorker struct {
 
 func (x *ConnectedWorker) Reset() {
 	*x = ConnectedWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[137]
+	mi := &file_clusterpb_cluster_proto_msgTypes[139]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11266,7 +11405,7 @@ func (x *ConnectedWorker) String() string {
 func (*ConnectedWorker) ProtoMessage() {}
 
 func (x *ConnectedWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[137]
+	mi := &file_clusterpb_cluster_proto_msgTypes[139]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11279,7 +11418,7 @@ func (x *ConnectedWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConnectedWorker.ProtoReflect.Descriptor instead.
 func (*ConnectedWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{137}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{139}
 }
 
 func (x *ConnectedWorker) GetWorker() string {
@@ -11364,7 +11503,7 @@ type FromWorker struct {
 
 func (x *FromWorker) Reset() {
 	*x = FromWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[138]
+	mi := &file_clusterpb_cluster_proto_msgTypes[140]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11376,7 +11515,7 @@ func (x *FromWorker) String() string {
 func (*FromWorker) ProtoMessage() {}
 
 func (x *FromWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[138]
+	mi := &file_clusterpb_cluster_proto_msgTypes[140]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11389,7 +11528,7 @@ func (x *FromWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromWorker.ProtoReflect.Descriptor instead.
 func (*FromWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{138}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{140}
 }
 
 func (x *FromWorker) GetMessage() isFromWorker_Message {
@@ -11525,7 +11664,7 @@ type StopAssigning struct {
 
 func (x *StopAssigning) Reset() {
 	*x = StopAssigning{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[139]
+	mi := &file_clusterpb_cluster_proto_msgTypes[141]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11537,7 +11676,7 @@ func (x *StopAssigning) String() string {
 func (*StopAssigning) ProtoMessage() {}
 
 func (x *StopAssigning) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[139]
+	mi := &file_clusterpb_cluster_proto_msgTypes[141]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11550,7 +11689,7 @@ func (x *StopAssigning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopAssigning.ProtoReflect.Descriptor instead.
 func (*StopAssigning) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{139}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{141}
 }
 
 func (x *StopAssigning) GetReturned() []*AttemptID {
@@ -11588,7 +11727,7 @@ type RegisterWorker struct {
 
 func (x *RegisterWorker) Reset() {
 	*x = RegisterWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[140]
+	mi := &file_clusterpb_cluster_proto_msgTypes[142]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11600,7 +11739,7 @@ func (x *RegisterWorker) String() string {
 func (*RegisterWorker) ProtoMessage() {}
 
 func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[140]
+	mi := &file_clusterpb_cluster_proto_msgTypes[142]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11613,7 +11752,7 @@ func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterWorker.ProtoReflect.Descriptor instead.
 func (*RegisterWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{140}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{142}
 }
 
 func (x *RegisterWorker) GetProtocol() uint32 {
@@ -11704,7 +11843,7 @@ type OrchestrationCode struct {
 
 func (x *OrchestrationCode) Reset() {
 	*x = OrchestrationCode{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[141]
+	mi := &file_clusterpb_cluster_proto_msgTypes[143]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11716,7 +11855,7 @@ func (x *OrchestrationCode) String() string {
 func (*OrchestrationCode) ProtoMessage() {}
 
 func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[141]
+	mi := &file_clusterpb_cluster_proto_msgTypes[143]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11729,7 +11868,7 @@ func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationCode.ProtoReflect.Descriptor instead.
 func (*OrchestrationCode) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{141}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{143}
 }
 
 func (x *OrchestrationCode) GetName() string {
@@ -11756,7 +11895,7 @@ type AttemptID struct {
 
 func (x *AttemptID) Reset() {
 	*x = AttemptID{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[142]
+	mi := &file_clusterpb_cluster_proto_msgTypes[144]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11768,7 +11907,7 @@ func (x *AttemptID) String() string {
 func (*AttemptID) ProtoMessage() {}
 
 func (x *AttemptID) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[142]
+	mi := &file_clusterpb_cluster_proto_msgTypes[144]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11781,7 +11920,7 @@ func (x *AttemptID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptID.ProtoReflect.Descriptor instead.
 func (*AttemptID) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{142}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{144}
 }
 
 func (x *AttemptID) GetRef() *journalpb.OperationRef {
@@ -11810,7 +11949,7 @@ type RunningAttempt struct {
 
 func (x *RunningAttempt) Reset() {
 	*x = RunningAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[143]
+	mi := &file_clusterpb_cluster_proto_msgTypes[145]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11822,7 +11961,7 @@ func (x *RunningAttempt) String() string {
 func (*RunningAttempt) ProtoMessage() {}
 
 func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[143]
+	mi := &file_clusterpb_cluster_proto_msgTypes[145]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11835,7 +11974,7 @@ func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningAttempt.ProtoReflect.Descriptor instead.
 func (*RunningAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{143}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{145}
 }
 
 func (x *RunningAttempt) GetAttempt() *AttemptID {
@@ -11869,7 +12008,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[144]
+	mi := &file_clusterpb_cluster_proto_msgTypes[146]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11881,7 +12020,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[144]
+	mi := &file_clusterpb_cluster_proto_msgTypes[146]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11894,7 +12033,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{144}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{146}
 }
 
 func (x *Heartbeat) GetAttempt() *AttemptID {
@@ -11927,7 +12066,7 @@ type AttemptResult struct {
 
 func (x *AttemptResult) Reset() {
 	*x = AttemptResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[145]
+	mi := &file_clusterpb_cluster_proto_msgTypes[147]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11939,7 +12078,7 @@ func (x *AttemptResult) String() string {
 func (*AttemptResult) ProtoMessage() {}
 
 func (x *AttemptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[145]
+	mi := &file_clusterpb_cluster_proto_msgTypes[147]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11952,7 +12091,7 @@ func (x *AttemptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptResult.ProtoReflect.Descriptor instead.
 func (*AttemptResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{145}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{147}
 }
 
 func (x *AttemptResult) GetAttempt() *AttemptID {
@@ -12005,7 +12144,7 @@ type ToWorker struct {
 
 func (x *ToWorker) Reset() {
 	*x = ToWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[146]
+	mi := &file_clusterpb_cluster_proto_msgTypes[148]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12017,7 +12156,7 @@ func (x *ToWorker) String() string {
 func (*ToWorker) ProtoMessage() {}
 
 func (x *ToWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[146]
+	mi := &file_clusterpb_cluster_proto_msgTypes[148]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12030,7 +12169,7 @@ func (x *ToWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToWorker.ProtoReflect.Descriptor instead.
 func (*ToWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{146}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{148}
 }
 
 func (x *ToWorker) GetMessage() isToWorker_Message {
@@ -12117,7 +12256,7 @@ type AssignAttempt struct {
 
 func (x *AssignAttempt) Reset() {
 	*x = AssignAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[147]
+	mi := &file_clusterpb_cluster_proto_msgTypes[149]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12129,7 +12268,7 @@ func (x *AssignAttempt) String() string {
 func (*AssignAttempt) ProtoMessage() {}
 
 func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[147]
+	mi := &file_clusterpb_cluster_proto_msgTypes[149]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12142,7 +12281,7 @@ func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignAttempt.ProtoReflect.Descriptor instead.
 func (*AssignAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{147}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{149}
 }
 
 func (x *AssignAttempt) GetAttempt() *AttemptID {
@@ -12233,7 +12372,7 @@ type CancelAttempt struct {
 
 func (x *CancelAttempt) Reset() {
 	*x = CancelAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[148]
+	mi := &file_clusterpb_cluster_proto_msgTypes[150]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12245,7 +12384,7 @@ func (x *CancelAttempt) String() string {
 func (*CancelAttempt) ProtoMessage() {}
 
 func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[148]
+	mi := &file_clusterpb_cluster_proto_msgTypes[150]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12258,7 +12397,7 @@ func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelAttempt.ProtoReflect.Descriptor instead.
 func (*CancelAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{148}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{150}
 }
 
 func (x *CancelAttempt) GetAttempt() *AttemptID {
@@ -12279,7 +12418,7 @@ var File_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xae\x1f\n" +
+	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xf4\x1f\n" +
 	"\aRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
@@ -12360,7 +12499,9 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\tintroduce\x18x \x01(\v2#.tenuto.cluster.v1.IntroduceRequestH\x00R\tintroduce\x12M\n" +
 	"\rrecord_backup\x18Z \x01(\v2&.tenuto.cluster.v1.RecordBackupRequestH\x00R\frecordBackup\x12J\n" +
 	"\fcheck_worker\x18n \x01(\v2%.tenuto.cluster.v1.CheckWorkerRequestH\x00R\vcheckWorker\x12J\n" +
-	"\flist_workers\x18o \x01(\v2%.tenuto.cluster.v1.ListWorkersRequestH\x00R\vlistWorkersB\x06\n" +
+	"\flist_workers\x18o \x01(\v2%.tenuto.cluster.v1.ListWorkersRequestH\x00R\vlistWorkers\x12D\n" +
+	"\n" +
+	"sign_token\x18p \x01(\v2#.tenuto.cluster.v1.SignTokenRequestH\x00R\tsignTokenB\x06\n" +
 	"\x04callB\x0e\n" +
 	"\f_first_index\"\xb2\x05\n" +
 	"\fStartRequest\x12\x12\n" +
@@ -12511,7 +12652,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0eHistoryRequest\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\"\n" +
 	"\rfrom_event_id\x18\x02 \x01(\x04R\vfromEventId\x12\x14\n" +
-	"\x05paged\x18\x03 \x01(\bR\x05paged\"\xb3\x1c\n" +
+	"\x05paged\x18\x03 \x01(\bR\x05paged\"\xf8\x1c\n" +
 	"\bResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x124\n" +
 	"\afailure\x18\x02 \x01(\v2\x1a.tenuto.cluster.v1.FailureR\afailure\x12#\n" +
@@ -12580,7 +12721,9 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\tintroduce\x18x \x01(\v2\".tenuto.cluster.v1.IntroduceResultH\x00R\tintroduce\x12H\n" +
 	"\rrecord_backup\x18Z \x01(\v2!.tenuto.cluster.v1.BackupRecordedH\x00R\frecordBackup\x12I\n" +
 	"\fcheck_worker\x18n \x01(\v2$.tenuto.cluster.v1.CheckWorkerResultH\x00R\vcheckWorker\x12I\n" +
-	"\flist_workers\x18o \x01(\v2$.tenuto.cluster.v1.ListWorkersResultH\x00R\vlistWorkersB\b\n" +
+	"\flist_workers\x18o \x01(\v2$.tenuto.cluster.v1.ListWorkersResultH\x00R\vlistWorkers\x12C\n" +
+	"\n" +
+	"sign_token\x18p \x01(\v2\".tenuto.cluster.v1.SignTokenResultH\x00R\tsignTokenB\b\n" +
 	"\x06result\"\x0f\n" +
 	"\rControlResult\"\xf8\x03\n" +
 	"\x0eOperateRequest\x12:\n" +
@@ -13155,8 +13298,14 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\baccepted\x18\x01 \x01(\bR\baccepted\"\x14\n" +
 	"\x12CommitIndexRequest\"\x13\n" +
 	"\x11CommitIndexResult\"\x14\n" +
-	"\x12CheckWorkerRequest\"\x13\n" +
-	"\x11CheckWorkerResult\"\x14\n" +
+	"\x12CheckWorkerRequest\":\n" +
+	"\x11CheckWorkerResult\x12%\n" +
+	"\x0ecompletion_url\x18\x01 \x01(\tR\rcompletionUrl\"f\n" +
+	"\x10SignTokenRequest\x126\n" +
+	"\aattempt\x18\x01 \x01(\v2\x1c.tenuto.cluster.v1.AttemptIDR\aattempt\x12\x1a\n" +
+	"\blifetime\x18\x02 \x01(\x03R\blifetime\"'\n" +
+	"\x0fSignTokenResult\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\"\x14\n" +
 	"\x12ListWorkersRequest\"Q\n" +
 	"\x11ListWorkersResult\x12<\n" +
 	"\aworkers\x18\x01 \x03(\v2\".tenuto.cluster.v1.ConnectedWorkerR\aworkers\"\xf2\x01\n" +
@@ -13268,7 +13417,7 @@ func file_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 154)
+var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 156)
 var file_clusterpb_cluster_proto_goTypes = []any{
 	(ReusePolicy)(0),                  // 0: tenuto.cluster.v1.ReusePolicy
 	(CodeList)(0),                     // 1: tenuto.cluster.v1.CodeList
@@ -13410,41 +13559,43 @@ var file_clusterpb_cluster_proto_goTypes = []any{
 	(*CommitIndexResult)(nil),         // 137: tenuto.cluster.v1.CommitIndexResult
 	(*CheckWorkerRequest)(nil),        // 138: tenuto.cluster.v1.CheckWorkerRequest
 	(*CheckWorkerResult)(nil),         // 139: tenuto.cluster.v1.CheckWorkerResult
-	(*ListWorkersRequest)(nil),        // 140: tenuto.cluster.v1.ListWorkersRequest
-	(*ListWorkersResult)(nil),         // 141: tenuto.cluster.v1.ListWorkersResult
-	(*ConnectedWorker)(nil),           // 142: tenuto.cluster.v1.ConnectedWorker
-	(*FromWorker)(nil),                // 143: tenuto.cluster.v1.FromWorker
-	(*StopAssigning)(nil),             // 144: tenuto.cluster.v1.StopAssigning
-	(*RegisterWorker)(nil),            // 145: tenuto.cluster.v1.RegisterWorker
-	(*OrchestrationCode)(nil),         // 146: tenuto.cluster.v1.OrchestrationCode
-	(*AttemptID)(nil),                 // 147: tenuto.cluster.v1.AttemptID
-	(*RunningAttempt)(nil),            // 148: tenuto.cluster.v1.RunningAttempt
-	(*Heartbeat)(nil),                 // 149: tenuto.cluster.v1.Heartbeat
-	(*AttemptResult)(nil),             // 150: tenuto.cluster.v1.AttemptResult
-	(*ToWorker)(nil),                  // 151: tenuto.cluster.v1.ToWorker
-	(*AssignAttempt)(nil),             // 152: tenuto.cluster.v1.AssignAttempt
-	(*CancelAttempt)(nil),             // 153: tenuto.cluster.v1.CancelAttempt
-	nil,                               // 154: tenuto.cluster.v1.StartRequest.TagsEntry
-	nil,                               // 155: tenuto.cluster.v1.ListRequest.TagsEntry
-	nil,                               // 156: tenuto.cluster.v1.ListRequest.AttributesEntry
-	nil,                               // 157: tenuto.cluster.v1.Status.TagsEntry
-	nil,                               // 158: tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	(*journalpb.Payload)(nil),         // 159: tenuto.journal.v1.Payload
-	(*journalpb.Header)(nil),          // 160: tenuto.journal.v1.Header
-	(*journalpb.RetryPolicy)(nil),     // 161: tenuto.journal.v1.RetryPolicy
-	(*journalpb.Error)(nil),           // 162: tenuto.journal.v1.Error
-	(*journalpb.ValueSet)(nil),        // 163: tenuto.journal.v1.ValueSet
-	(*journalpb.ActivityOptions)(nil), // 164: tenuto.journal.v1.ActivityOptions
-	(journalpb.MemberRole_Pin)(0),     // 165: tenuto.journal.v1.MemberRole.Pin
-	(*journalpb.OperationRef)(nil),    // 166: tenuto.journal.v1.OperationRef
-	(*journalpb.AttributeSet)(nil),    // 167: tenuto.journal.v1.AttributeSet
-	(*journalpb.Lineage)(nil),         // 168: tenuto.journal.v1.Lineage
-	(*journalpb.Operation)(nil),       // 169: tenuto.journal.v1.Operation
-	(*journalpb.PausedActivity)(nil),  // 170: tenuto.journal.v1.PausedActivity
-	(*journalpb.JoinToken)(nil),       // 171: tenuto.journal.v1.JoinToken
-	(*journalpb.Event)(nil),           // 172: tenuto.journal.v1.Event
-	(*journalpb.Instance)(nil),        // 173: tenuto.journal.v1.Instance
-	(*journalpb.BackupRecord)(nil),    // 174: tenuto.journal.v1.BackupRecord
+	(*SignTokenRequest)(nil),          // 140: tenuto.cluster.v1.SignTokenRequest
+	(*SignTokenResult)(nil),           // 141: tenuto.cluster.v1.SignTokenResult
+	(*ListWorkersRequest)(nil),        // 142: tenuto.cluster.v1.ListWorkersRequest
+	(*ListWorkersResult)(nil),         // 143: tenuto.cluster.v1.ListWorkersResult
+	(*ConnectedWorker)(nil),           // 144: tenuto.cluster.v1.ConnectedWorker
+	(*FromWorker)(nil),                // 145: tenuto.cluster.v1.FromWorker
+	(*StopAssigning)(nil),             // 146: tenuto.cluster.v1.StopAssigning
+	(*RegisterWorker)(nil),            // 147: tenuto.cluster.v1.RegisterWorker
+	(*OrchestrationCode)(nil),         // 148: tenuto.cluster.v1.OrchestrationCode
+	(*AttemptID)(nil),                 // 149: tenuto.cluster.v1.AttemptID
+	(*RunningAttempt)(nil),            // 150: tenuto.cluster.v1.RunningAttempt
+	(*Heartbeat)(nil),                 // 151: tenuto.cluster.v1.Heartbeat
+	(*AttemptResult)(nil),             // 152: tenuto.cluster.v1.AttemptResult
+	(*ToWorker)(nil),                  // 153: tenuto.cluster.v1.ToWorker
+	(*AssignAttempt)(nil),             // 154: tenuto.cluster.v1.AssignAttempt
+	(*CancelAttempt)(nil),             // 155: tenuto.cluster.v1.CancelAttempt
+	nil,                               // 156: tenuto.cluster.v1.StartRequest.TagsEntry
+	nil,                               // 157: tenuto.cluster.v1.ListRequest.TagsEntry
+	nil,                               // 158: tenuto.cluster.v1.ListRequest.AttributesEntry
+	nil,                               // 159: tenuto.cluster.v1.Status.TagsEntry
+	nil,                               // 160: tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	(*journalpb.Payload)(nil),         // 161: tenuto.journal.v1.Payload
+	(*journalpb.Header)(nil),          // 162: tenuto.journal.v1.Header
+	(*journalpb.RetryPolicy)(nil),     // 163: tenuto.journal.v1.RetryPolicy
+	(*journalpb.Error)(nil),           // 164: tenuto.journal.v1.Error
+	(*journalpb.ValueSet)(nil),        // 165: tenuto.journal.v1.ValueSet
+	(*journalpb.ActivityOptions)(nil), // 166: tenuto.journal.v1.ActivityOptions
+	(journalpb.MemberRole_Pin)(0),     // 167: tenuto.journal.v1.MemberRole.Pin
+	(*journalpb.OperationRef)(nil),    // 168: tenuto.journal.v1.OperationRef
+	(*journalpb.AttributeSet)(nil),    // 169: tenuto.journal.v1.AttributeSet
+	(*journalpb.Lineage)(nil),         // 170: tenuto.journal.v1.Lineage
+	(*journalpb.Operation)(nil),       // 171: tenuto.journal.v1.Operation
+	(*journalpb.PausedActivity)(nil),  // 172: tenuto.journal.v1.PausedActivity
+	(*journalpb.JoinToken)(nil),       // 173: tenuto.journal.v1.JoinToken
+	(*journalpb.Event)(nil),           // 174: tenuto.journal.v1.Event
+	(*journalpb.Instance)(nil),        // 175: tenuto.journal.v1.Instance
+	(*journalpb.BackupRecord)(nil),    // 176: tenuto.journal.v1.BackupRecord
 }
 var file_clusterpb_cluster_proto_depIdxs = []int32{
 	6,   // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
@@ -13498,177 +13649,180 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	80,  // 48: tenuto.cluster.v1.Request.introduce:type_name -> tenuto.cluster.v1.IntroduceRequest
 	98,  // 49: tenuto.cluster.v1.Request.record_backup:type_name -> tenuto.cluster.v1.RecordBackupRequest
 	138, // 50: tenuto.cluster.v1.Request.check_worker:type_name -> tenuto.cluster.v1.CheckWorkerRequest
-	140, // 51: tenuto.cluster.v1.Request.list_workers:type_name -> tenuto.cluster.v1.ListWorkersRequest
-	159, // 52: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
-	154, // 53: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
-	0,   // 54: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
-	25,  // 55: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
-	160, // 56: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
-	161, // 57: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	17,  // 58: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
-	8,   // 59: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
-	6,   // 60: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
-	10,  // 61: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
-	28,  // 62: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
-	2,   // 63: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
-	155, // 64: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
-	156, // 65: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
-	13,  // 66: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
-	14,  // 67: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
-	159, // 68: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
-	159, // 69: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
-	162, // 70: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
-	159, // 71: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
-	160, // 72: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
-	162, // 73: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
-	163, // 74: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
-	23,  // 75: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
-	162, // 76: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
-	159, // 77: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
-	160, // 78: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
-	43,  // 79: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
-	48,  // 80: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
-	49,  // 81: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
-	50,  // 82: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
-	51,  // 83: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
-	29,  // 84: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
-	40,  // 85: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
-	42,  // 86: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
-	16,  // 87: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
-	18,  // 88: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
-	22,  // 89: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
-	20,  // 90: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
-	55,  // 91: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
-	57,  // 92: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
-	60,  // 93: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
-	63,  // 94: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
-	66,  // 95: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
-	79,  // 96: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
-	83,  // 97: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
-	69,  // 98: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
-	88,  // 99: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
-	135, // 100: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
-	137, // 101: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
-	9,   // 102: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
-	85,  // 103: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
-	71,  // 104: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
-	73,  // 105: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
-	75,  // 106: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
-	77,  // 107: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
-	31,  // 108: tenuto.cluster.v1.Response.operate:type_name -> tenuto.cluster.v1.OperateResult
-	39,  // 109: tenuto.cluster.v1.Response.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityResult
-	33,  // 110: tenuto.cluster.v1.Response.copy:type_name -> tenuto.cluster.v1.CopyResult
-	35,  // 111: tenuto.cluster.v1.Response.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipResult
-	128, // 112: tenuto.cluster.v1.Response.node_report:type_name -> tenuto.cluster.v1.NodeReport
-	91,  // 113: tenuto.cluster.v1.Response.begin_backup:type_name -> tenuto.cluster.v1.BackupBegun
-	95,  // 114: tenuto.cluster.v1.Response.read_backup:type_name -> tenuto.cluster.v1.BackupBytes
-	97,  // 115: tenuto.cluster.v1.Response.end_backup:type_name -> tenuto.cluster.v1.BackupEnded
-	102, // 116: tenuto.cluster.v1.Response.record_cut:type_name -> tenuto.cluster.v1.CutRecorded
-	37,  // 117: tenuto.cluster.v1.Response.set_role:type_name -> tenuto.cluster.v1.SetRoleResult
-	104, // 118: tenuto.cluster.v1.Response.view:type_name -> tenuto.cluster.v1.Viewed
-	106, // 119: tenuto.cluster.v1.Response.compare:type_name -> tenuto.cluster.v1.RangeDigest
-	109, // 120: tenuto.cluster.v1.Response.compare_events:type_name -> tenuto.cluster.v1.EventHashes
-	112, // 121: tenuto.cluster.v1.Response.read_view:type_name -> tenuto.cluster.v1.ViewBytes
-	114, // 122: tenuto.cluster.v1.Response.repair:type_name -> tenuto.cluster.v1.Repaired
-	116, // 123: tenuto.cluster.v1.Response.end_view:type_name -> tenuto.cluster.v1.ViewEnded
-	118, // 124: tenuto.cluster.v1.Response.verify:type_name -> tenuto.cluster.v1.VerifyStatus
-	122, // 125: tenuto.cluster.v1.Response.accept_replica:type_name -> tenuto.cluster.v1.ReplicaAccepted
-	124, // 126: tenuto.cluster.v1.Response.prove:type_name -> tenuto.cluster.v1.SignedHistory
-	126, // 127: tenuto.cluster.v1.Response.signing_key:type_name -> tenuto.cluster.v1.SigningKey
-	81,  // 128: tenuto.cluster.v1.Response.introduce:type_name -> tenuto.cluster.v1.IntroduceResult
-	99,  // 129: tenuto.cluster.v1.Response.record_backup:type_name -> tenuto.cluster.v1.BackupRecorded
-	139, // 130: tenuto.cluster.v1.Response.check_worker:type_name -> tenuto.cluster.v1.CheckWorkerResult
-	141, // 131: tenuto.cluster.v1.Response.list_workers:type_name -> tenuto.cluster.v1.ListWorkersResult
-	3,   // 132: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
-	159, // 133: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
-	162, // 134: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
-	164, // 135: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
-	4,   // 136: tenuto.cluster.v1.CopyRequest.kind:type_name -> tenuto.cluster.v1.CopyRequest.Kind
-	159, // 137: tenuto.cluster.v1.CopyRequest.input:type_name -> tenuto.journal.v1.Payload
-	165, // 138: tenuto.cluster.v1.SetRoleRequest.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
-	52,  // 139: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
-	41,  // 140: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
-	47,  // 141: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
-	46,  // 142: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
-	162, // 143: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
-	45,  // 144: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
-	44,  // 145: tenuto.cluster.v1.Failure.copy_refusal:type_name -> tenuto.cluster.v1.CopyRefusal
-	18,  // 146: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
-	52,  // 147: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	159, // 148: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	162, // 149: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
-	53,  // 150: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	166, // 151: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	157, // 152: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
-	159, // 153: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
-	167, // 154: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	168, // 155: tenuto.cluster.v1.Status.lineage:type_name -> tenuto.journal.v1.Lineage
-	159, // 156: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
-	162, // 157: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
-	58,  // 158: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
-	169, // 159: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
-	170, // 160: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
-	52,  // 161: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
-	62,  // 162: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
-	64,  // 163: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
-	62,  // 164: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
-	67,  // 165: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
-	165, // 166: tenuto.cluster.v1.Member.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
-	171, // 167: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
-	87,  // 168: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
-	172, // 169: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
-	166, // 170: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
-	89,  // 171: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
-	173, // 172: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
-	172, // 173: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
-	92,  // 174: tenuto.cluster.v1.BackupBegun.partitions:type_name -> tenuto.cluster.v1.BackupPartition
-	93,  // 175: tenuto.cluster.v1.BackupPartition.files:type_name -> tenuto.cluster.v1.BackupFile
-	174, // 176: tenuto.cluster.v1.RecordBackupRequest.outcome:type_name -> tenuto.journal.v1.BackupRecord
-	174, // 177: tenuto.cluster.v1.BackupReport.record:type_name -> tenuto.journal.v1.BackupRecord
-	107, // 178: tenuto.cluster.v1.RangeDigest.each:type_name -> tenuto.cluster.v1.InstanceDigest
-	110, // 179: tenuto.cluster.v1.EventHashes.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
-	119, // 180: tenuto.cluster.v1.VerifyStatus.differences:type_name -> tenuto.cluster.v1.Difference
-	120, // 181: tenuto.cluster.v1.VerifyStatus.digests:type_name -> tenuto.cluster.v1.SignedDigest
-	110, // 182: tenuto.cluster.v1.SignedHistory.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
-	129, // 183: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
-	130, // 184: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
-	131, // 185: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
-	146, // 186: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	132, // 187: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
-	100, // 188: tenuto.cluster.v1.NodeReport.backup:type_name -> tenuto.cluster.v1.BackupReport
-	133, // 189: tenuto.cluster.v1.ActivityReport.queues:type_name -> tenuto.cluster.v1.TagQueue
-	142, // 190: tenuto.cluster.v1.ListWorkersResult.workers:type_name -> tenuto.cluster.v1.ConnectedWorker
-	145, // 191: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
-	148, // 192: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
-	149, // 193: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
-	150, // 194: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
-	144, // 195: tenuto.cluster.v1.FromWorker.stop_assigning:type_name -> tenuto.cluster.v1.StopAssigning
-	147, // 196: tenuto.cluster.v1.StopAssigning.returned:type_name -> tenuto.cluster.v1.AttemptID
-	158, // 197: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	146, // 198: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	1,   // 199: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
-	166, // 200: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
-	147, // 201: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	147, // 202: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	159, // 203: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
-	147, // 204: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	159, // 205: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
-	162, // 206: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
-	159, // 207: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
-	152, // 208: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
-	153, // 209: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
-	147, // 210: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
-	147, // 211: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	159, // 212: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
-	162, // 213: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
-	159, // 214: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
-	160, // 215: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
-	147, // 216: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	217, // [217:217] is the sub-list for method output_type
-	217, // [217:217] is the sub-list for method input_type
-	217, // [217:217] is the sub-list for extension type_name
-	217, // [217:217] is the sub-list for extension extendee
-	0,   // [0:217] is the sub-list for field type_name
+	142, // 51: tenuto.cluster.v1.Request.list_workers:type_name -> tenuto.cluster.v1.ListWorkersRequest
+	140, // 52: tenuto.cluster.v1.Request.sign_token:type_name -> tenuto.cluster.v1.SignTokenRequest
+	161, // 53: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
+	156, // 54: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
+	0,   // 55: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
+	25,  // 56: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
+	162, // 57: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
+	163, // 58: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	17,  // 59: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
+	8,   // 60: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
+	6,   // 61: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
+	10,  // 62: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
+	28,  // 63: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
+	2,   // 64: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
+	157, // 65: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
+	158, // 66: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
+	13,  // 67: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
+	14,  // 68: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
+	161, // 69: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
+	161, // 70: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
+	164, // 71: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
+	161, // 72: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
+	162, // 73: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
+	164, // 74: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
+	165, // 75: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
+	23,  // 76: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
+	164, // 77: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
+	161, // 78: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
+	162, // 79: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
+	43,  // 80: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
+	48,  // 81: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
+	49,  // 82: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
+	50,  // 83: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
+	51,  // 84: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
+	29,  // 85: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
+	40,  // 86: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
+	42,  // 87: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
+	16,  // 88: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
+	18,  // 89: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
+	22,  // 90: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
+	20,  // 91: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
+	55,  // 92: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
+	57,  // 93: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
+	60,  // 94: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
+	63,  // 95: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
+	66,  // 96: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
+	79,  // 97: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
+	83,  // 98: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
+	69,  // 99: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
+	88,  // 100: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
+	135, // 101: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
+	137, // 102: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
+	9,   // 103: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
+	85,  // 104: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
+	71,  // 105: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
+	73,  // 106: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
+	75,  // 107: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
+	77,  // 108: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
+	31,  // 109: tenuto.cluster.v1.Response.operate:type_name -> tenuto.cluster.v1.OperateResult
+	39,  // 110: tenuto.cluster.v1.Response.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityResult
+	33,  // 111: tenuto.cluster.v1.Response.copy:type_name -> tenuto.cluster.v1.CopyResult
+	35,  // 112: tenuto.cluster.v1.Response.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipResult
+	128, // 113: tenuto.cluster.v1.Response.node_report:type_name -> tenuto.cluster.v1.NodeReport
+	91,  // 114: tenuto.cluster.v1.Response.begin_backup:type_name -> tenuto.cluster.v1.BackupBegun
+	95,  // 115: tenuto.cluster.v1.Response.read_backup:type_name -> tenuto.cluster.v1.BackupBytes
+	97,  // 116: tenuto.cluster.v1.Response.end_backup:type_name -> tenuto.cluster.v1.BackupEnded
+	102, // 117: tenuto.cluster.v1.Response.record_cut:type_name -> tenuto.cluster.v1.CutRecorded
+	37,  // 118: tenuto.cluster.v1.Response.set_role:type_name -> tenuto.cluster.v1.SetRoleResult
+	104, // 119: tenuto.cluster.v1.Response.view:type_name -> tenuto.cluster.v1.Viewed
+	106, // 120: tenuto.cluster.v1.Response.compare:type_name -> tenuto.cluster.v1.RangeDigest
+	109, // 121: tenuto.cluster.v1.Response.compare_events:type_name -> tenuto.cluster.v1.EventHashes
+	112, // 122: tenuto.cluster.v1.Response.read_view:type_name -> tenuto.cluster.v1.ViewBytes
+	114, // 123: tenuto.cluster.v1.Response.repair:type_name -> tenuto.cluster.v1.Repaired
+	116, // 124: tenuto.cluster.v1.Response.end_view:type_name -> tenuto.cluster.v1.ViewEnded
+	118, // 125: tenuto.cluster.v1.Response.verify:type_name -> tenuto.cluster.v1.VerifyStatus
+	122, // 126: tenuto.cluster.v1.Response.accept_replica:type_name -> tenuto.cluster.v1.ReplicaAccepted
+	124, // 127: tenuto.cluster.v1.Response.prove:type_name -> tenuto.cluster.v1.SignedHistory
+	126, // 128: tenuto.cluster.v1.Response.signing_key:type_name -> tenuto.cluster.v1.SigningKey
+	81,  // 129: tenuto.cluster.v1.Response.introduce:type_name -> tenuto.cluster.v1.IntroduceResult
+	99,  // 130: tenuto.cluster.v1.Response.record_backup:type_name -> tenuto.cluster.v1.BackupRecorded
+	139, // 131: tenuto.cluster.v1.Response.check_worker:type_name -> tenuto.cluster.v1.CheckWorkerResult
+	143, // 132: tenuto.cluster.v1.Response.list_workers:type_name -> tenuto.cluster.v1.ListWorkersResult
+	141, // 133: tenuto.cluster.v1.Response.sign_token:type_name -> tenuto.cluster.v1.SignTokenResult
+	3,   // 134: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
+	161, // 135: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
+	164, // 136: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
+	166, // 137: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
+	4,   // 138: tenuto.cluster.v1.CopyRequest.kind:type_name -> tenuto.cluster.v1.CopyRequest.Kind
+	161, // 139: tenuto.cluster.v1.CopyRequest.input:type_name -> tenuto.journal.v1.Payload
+	167, // 140: tenuto.cluster.v1.SetRoleRequest.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
+	52,  // 141: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
+	41,  // 142: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
+	47,  // 143: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
+	46,  // 144: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
+	164, // 145: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
+	45,  // 146: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
+	44,  // 147: tenuto.cluster.v1.Failure.copy_refusal:type_name -> tenuto.cluster.v1.CopyRefusal
+	18,  // 148: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
+	52,  // 149: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
+	161, // 150: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	164, // 151: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	53,  // 152: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
+	168, // 153: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	159, // 154: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	161, // 155: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
+	169, // 156: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	170, // 157: tenuto.cluster.v1.Status.lineage:type_name -> tenuto.journal.v1.Lineage
+	161, // 158: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
+	164, // 159: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
+	58,  // 160: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
+	171, // 161: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
+	172, // 162: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
+	52,  // 163: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
+	62,  // 164: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
+	64,  // 165: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
+	62,  // 166: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
+	67,  // 167: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
+	167, // 168: tenuto.cluster.v1.Member.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
+	173, // 169: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
+	87,  // 170: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
+	174, // 171: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
+	168, // 172: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
+	89,  // 173: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
+	175, // 174: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
+	174, // 175: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
+	92,  // 176: tenuto.cluster.v1.BackupBegun.partitions:type_name -> tenuto.cluster.v1.BackupPartition
+	93,  // 177: tenuto.cluster.v1.BackupPartition.files:type_name -> tenuto.cluster.v1.BackupFile
+	176, // 178: tenuto.cluster.v1.RecordBackupRequest.outcome:type_name -> tenuto.journal.v1.BackupRecord
+	176, // 179: tenuto.cluster.v1.BackupReport.record:type_name -> tenuto.journal.v1.BackupRecord
+	107, // 180: tenuto.cluster.v1.RangeDigest.each:type_name -> tenuto.cluster.v1.InstanceDigest
+	110, // 181: tenuto.cluster.v1.EventHashes.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
+	119, // 182: tenuto.cluster.v1.VerifyStatus.differences:type_name -> tenuto.cluster.v1.Difference
+	120, // 183: tenuto.cluster.v1.VerifyStatus.digests:type_name -> tenuto.cluster.v1.SignedDigest
+	110, // 184: tenuto.cluster.v1.SignedHistory.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
+	129, // 185: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
+	130, // 186: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
+	131, // 187: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
+	148, // 188: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	132, // 189: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
+	100, // 190: tenuto.cluster.v1.NodeReport.backup:type_name -> tenuto.cluster.v1.BackupReport
+	133, // 191: tenuto.cluster.v1.ActivityReport.queues:type_name -> tenuto.cluster.v1.TagQueue
+	149, // 192: tenuto.cluster.v1.SignTokenRequest.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	144, // 193: tenuto.cluster.v1.ListWorkersResult.workers:type_name -> tenuto.cluster.v1.ConnectedWorker
+	147, // 194: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
+	150, // 195: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
+	151, // 196: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
+	152, // 197: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	146, // 198: tenuto.cluster.v1.FromWorker.stop_assigning:type_name -> tenuto.cluster.v1.StopAssigning
+	149, // 199: tenuto.cluster.v1.StopAssigning.returned:type_name -> tenuto.cluster.v1.AttemptID
+	160, // 200: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	148, // 201: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	1,   // 202: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
+	168, // 203: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	149, // 204: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	149, // 205: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	161, // 206: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	149, // 207: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	161, // 208: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	164, // 209: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	161, // 210: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	154, // 211: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
+	155, // 212: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
+	149, // 213: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	149, // 214: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	161, // 215: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
+	164, // 216: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
+	161, // 217: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
+	162, // 218: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
+	149, // 219: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	220, // [220:220] is the sub-list for method output_type
+	220, // [220:220] is the sub-list for method input_type
+	220, // [220:220] is the sub-list for extension type_name
+	220, // [220:220] is the sub-list for extension extendee
+	0,   // [0:220] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }
@@ -13729,6 +13883,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*Request_RecordBackup)(nil),
 		(*Request_CheckWorker)(nil),
 		(*Request_ListWorkers)(nil),
+		(*Request_SignToken)(nil),
 	}
 	file_clusterpb_cluster_proto_msgTypes[3].OneofWrappers = []any{}
 	file_clusterpb_cluster_proto_msgTypes[23].OneofWrappers = []any{
@@ -13784,9 +13939,10 @@ func file_clusterpb_cluster_proto_init() {
 		(*Response_RecordBackup)(nil),
 		(*Response_CheckWorker)(nil),
 		(*Response_ListWorkers)(nil),
+		(*Response_SignToken)(nil),
 	}
 	file_clusterpb_cluster_proto_msgTypes[124].OneofWrappers = []any{}
-	file_clusterpb_cluster_proto_msgTypes[138].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[140].OneofWrappers = []any{
 		(*FromWorker_Register)(nil),
 		(*FromWorker_RunningAttempt)(nil),
 		(*FromWorker_FreeSlots)(nil),
@@ -13795,7 +13951,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*FromWorker_Drain)(nil),
 		(*FromWorker_StopAssigning)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[146].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[148].OneofWrappers = []any{
 		(*ToWorker_AssignAttempt)(nil),
 		(*ToWorker_CancelAttempt)(nil),
 		(*ToWorker_Ack)(nil),
@@ -13806,7 +13962,7 @@ func file_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_clusterpb_cluster_proto_rawDesc), len(file_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   154,
+			NumMessages:   156,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
