@@ -690,6 +690,52 @@ func TestWorkerResult_DuplicateRecordedOnce(t *testing.T) {
 	})
 }
 
+// The result of an attempt that timed out does not count, whatever its worker knows of that: not for the
+// attempt that runs now, nor for the activity.
+func TestWorkerResult_OfEarlierAttemptIsDropped(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		var c attemptCounter
+		n := lead(t, newTestJournal(), actors.Config{ActivitiesMax: 1}, call(replay.StartToClose(time.Minute)), c.slowWork("leader", 20*time.Second))
+		ctx, cancel := context.WithCancel(t.Context())
+		in, out := make(chan *clusterpb.FromWorker), make(chan *clusterpb.ToWorker)
+		var serving sync.WaitGroup
+		defer serving.Wait()
+		defer cancel()
+		serving.Go(func() { _ = n.partition.ServeWorker(ctx, session.WorkerPings, in, out) })
+		var assigned []*clusterpb.AttemptID
+		serving.Go(func() {
+			for {
+				select {
+				case m := <-out:
+					if m.GetAssignAttempt() != nil {
+						assigned = append(assigned, m.GetAssignAttempt().Attempt)
+					}
+				case <-time.After(time.Second):
+					select {
+					case in <- &clusterpb.FromWorker{}:
+					case <-ctx.Done():
+						return
+					}
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+		n.start("own", "call", "").want(nil)
+		in <- session.Register(&clusterpb.RegisterWorker{Worker: "w", Client: "client", Activities: []string{"work"}})
+		in <- session.FreeSlots(1)
+		n.start("c", "call", "").want(nil)
+		time.Sleep(65 * time.Second) // the second attempt runs on the leader
+		if len(assigned) != 1 || c.attemptsOn("leader") != 2 {
+			t.Fatalf("%d attempts are assigned, %d begun on the leader", len(assigned), c.attemptsOn("leader"))
+		}
+		result, of := new(session.Result).Of(assigned[0])
+		of.Output = payload(t, "too late")
+		in <- result
+		n.wantOutput("c", "leader 2")
+	})
+}
+
 func TestWorker_ActivityTimeouts(t *testing.T) {
 	for _, limit := range []replay.TimeoutKind{replay.TimeoutStartToClose, replay.TimeoutHeartbeat, replay.TimeoutScheduleToClose} {
 		t.Run(string(limit), func(t *testing.T) {
