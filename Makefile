@@ -275,6 +275,10 @@ failover: # Measure failover: five kinds of leader loss, EACH (40) times (needs 
 	$(WORKSPACE) go run ./internal/chaos -each $(EACH) -nodes 3 -partitions 1 -fault-free 0 -snapshots=false $(CHAOSFLAGS) \
 		-faults kill-leader,pause-leader,cut-leader,drain-leader,frozen-disk
 
+.PHONY: forty
+forty: # Run 5 nodes and 35 workers as processes, and kill three voters and five workers (minutes)
+	go -C bench run ./forty
+
 .PHONY: overload
 overload: # Load three processes at 80% of capacity for MINUTES (10), then at 200%
 	$(WORKSPACE) go run ./internal/chaos -overload -minutes $(MINUTES)

@@ -54,6 +54,12 @@ func (p *Partition) Registration(node string) *clusterpb.RegisterWorker {
 	return p.activities.Registration(node)
 }
 
+// RunsOnWorker reports whether an attempt runs on a worker of a client that is no node; see
+// [activity.Partition.RunsOnWorker].
+func RunsOnWorker(p *Partition, id *clusterpb.AttemptID, client string) (runs, known bool) {
+	return p.activities.RunsOnWorker(id, client)
+}
+
 // WorkerLoads returns how much is in use of each connected worker that is no node; see
 // [activity.Partition.Loads].
 func WorkerLoads(p *Partition) map[*clusterpb.RegisterWorker]activity.Load {

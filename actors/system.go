@@ -227,6 +227,10 @@ func (s *System) RunWorker(ctx context.Context, partition int, registration *clu
 	return s.worker.Run(ctx, partition, registration, in, out)
 }
 
+// StopAssigning makes a system that is WorkerOnly take no more attempts; see
+// [worker.Worker.StopAssigning].
+func (s *System) StopAssigning() (idle <-chan struct{}) { return s.worker.StopAssigning() }
+
 // StopAttempts cancels running activities, with [replay.ErrNodeStopping] as the cause, and begins
 // no more. From then on errors of their bodies do not count: other nodes begin them again.
 func (s *System) StopAttempts() { s.worker.Close() }

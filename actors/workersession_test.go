@@ -273,6 +273,130 @@ func TestWorkerDrain_ReassignsAtOnce(t *testing.T) {
 	})
 }
 
+// A worker that takes no more attempts runs the one that has begun, and gives back those that wait for a
+// slot or arrive later, also in its next session.
+func TestWorkerStopAssigning_ReturnsWhatHasNotBegun(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		var c attemptCounter
+		a := workerOn(t, "a", actors.Config{ActivitiesMax: 1}, c.slowWork("a", time.Minute))
+		var commands chan *clusterpb.ToWorker
+		var reported chan *clusterpb.FromWorker
+		var working sync.WaitGroup
+		begin := func() (end func()) {
+			commands, reported = make(chan *clusterpb.ToWorker), make(chan *clusterpb.FromWorker)
+			ctx, cancel := context.WithCancel(t.Context())
+			working.Go(func() { _ = a.system.RunWorker(ctx, 0, a.registration, commands, reported) })
+			return func() { cancel(); working.Wait() }
+		}
+		await := func(what string, is func(*clusterpb.FromWorker) bool) {
+			t.Helper()
+			for {
+				select {
+				case m := <-reported:
+					if m.GetFreeSlots() > 0 && what != "slots" {
+						t.Errorf("while awaiting %s: %d free slots are offered", what, m.GetFreeSlots())
+					}
+					if is(m) {
+						return
+					}
+				case <-time.After(100 * time.Millisecond):
+					commands <- &clusterpb.ToWorker{}
+				}
+			}
+		}
+		assign := func(eventID uint64) *clusterpb.AttemptID {
+			command, assignment := new(session.Assignment).Of(&journalpb.OperationRef{Instance: "c", Execution: 1, EventId: eventID}, 1)
+			assignment.Name, assignment.Input = "work", payload(t, 0)
+			commands <- command
+			return assignment.Attempt
+		}
+		returned := func(ids ...*clusterpb.AttemptID) func(*clusterpb.FromWorker) bool {
+			return func(m *clusterpb.FromWorker) bool {
+				return m.GetStopAssigning() != nil && proto.Equal(m.GetStopAssigning(), &clusterpb.StopAssigning{Returned: ids})
+			}
+		}
+		end := begin()
+		await("slots", func(m *clusterpb.FromWorker) bool { return m.GetFreeSlots() == 1 })
+		begun, queued := assign(2), assign(3)
+		waitIdle()
+		idle := a.system.StopAssigning()
+		await("what was queued", returned(queued))
+		await("what came later", returned(assign(4)))
+		end()
+		end = begin()
+		await("the attempt that has begun", func(m *clusterpb.FromWorker) bool { return proto.Equal(m.GetRunningAttempt().GetAttempt(), begun) })
+		await("the next session", returned())
+		await("the result", func(m *clusterpb.FromWorker) bool { return proto.Equal(m.GetResult().GetAttempt(), begun) })
+		waitIdle()
+		select {
+		case <-idle:
+			t.Error("the worker is idle before its result is acknowledged")
+		default:
+		}
+		commands <- session.Ack(begun)
+		<-idle
+		<-a.system.StopAssigning()
+		end()
+		if c.attemptsOn("a") != 1 {
+			t.Errorf("%d have begun", c.attemptsOn("a"))
+		}
+	})
+}
+
+// The leader begins what a worker returns on another at once, under the same number, assigns it nothing
+// more, and takes the results of what it runs.
+func TestWorkerStopAssigning_LeaderAssignsToOthers(t *testing.T) {
+	for _, exempt := range []bool{false, true} {
+		inVirtualTime(t, func(t *testing.T) {
+			var c attemptCounter
+			n := lead(t, newTestJournal(), actors.Config{ActivitiesMax: 1, RejoinTimeout: time.Hour, LeaderExempt: exempt}, call(), c.slowWork("leader", time.Second))
+			ctx, cancel := context.WithCancel(t.Context())
+			in, out := make(chan *clusterpb.FromWorker), make(chan *clusterpb.ToWorker)
+			var serving sync.WaitGroup
+			defer serving.Wait()
+			defer cancel()
+			serving.Go(func() { _ = n.partition.ServeWorker(ctx, session.WorkerPings, in, out) })
+			assigned := func() *clusterpb.AttemptID {
+				for {
+					select {
+					case m := <-out:
+						if m.GetAssignAttempt() != nil {
+							return m.GetAssignAttempt().Attempt
+						}
+					case <-time.After(time.Second):
+						in <- &clusterpb.FromWorker{}
+					}
+				}
+			}
+			if !exempt {
+				n.start("own", "call", "").want(nil)
+			}
+			in <- session.Register(&clusterpb.RegisterWorker{Worker: "w", Client: "client", Activities: []string{"work"}})
+			in <- session.FreeSlots(3)
+			n.start("kept", "call", "").want(nil)
+			kept := assigned()
+			n.start("returned", "call", "").want(nil)
+			back := assigned()
+			in <- session.StopAssigning(back)
+			waitIdle()
+			n.start("next", "call", "").want(nil)
+			start := time.Now()
+			n.wantOutput("returned", "leader 1")
+			n.wantOutput("next", "leader 1")
+			wantElapsed(t, start, map[bool]time.Duration{false: 3 * time.Second, true: 2 * time.Second}[exempt])
+			result, of := new(session.Result).Of(kept)
+			of.Output = payload(t, "w 1")
+			in <- result
+			n.wantOutput("kept", "w 1")
+			in <- session.StopAssigning(back, kept) // too late: both have ended
+			waitIdle()
+			if again := n.system.ActivityCounts().Reassigned; again != 1 {
+				t.Errorf("%d reassigned, want 1", again)
+			}
+		})
+	}
+}
+
 // A drain message that no leader takes does not delay the worker for long.
 func TestWorkerDrain_UnansweredTimesOut(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
@@ -563,6 +687,52 @@ func TestWorkerResult_DuplicateRecordedOnce(t *testing.T) {
 		if c.attemptsOn("a") != 2 {
 			t.Errorf("ran %d times", c.attemptsOn("a"))
 		}
+	})
+}
+
+// The result of an attempt that timed out does not count, whatever its worker knows of that: not for the
+// attempt that runs now, nor for the activity.
+func TestWorkerResult_OfEarlierAttemptIsDropped(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		var c attemptCounter
+		n := lead(t, newTestJournal(), actors.Config{ActivitiesMax: 1}, call(replay.StartToClose(time.Minute)), c.slowWork("leader", 20*time.Second))
+		ctx, cancel := context.WithCancel(t.Context())
+		in, out := make(chan *clusterpb.FromWorker), make(chan *clusterpb.ToWorker)
+		var serving sync.WaitGroup
+		defer serving.Wait()
+		defer cancel()
+		serving.Go(func() { _ = n.partition.ServeWorker(ctx, session.WorkerPings, in, out) })
+		var assigned []*clusterpb.AttemptID
+		serving.Go(func() {
+			for {
+				select {
+				case m := <-out:
+					if m.GetAssignAttempt() != nil {
+						assigned = append(assigned, m.GetAssignAttempt().Attempt)
+					}
+				case <-time.After(time.Second):
+					select {
+					case in <- &clusterpb.FromWorker{}:
+					case <-ctx.Done():
+						return
+					}
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+		n.start("own", "call", "").want(nil)
+		in <- session.Register(&clusterpb.RegisterWorker{Worker: "w", Client: "client", Activities: []string{"work"}})
+		in <- session.FreeSlots(1)
+		n.start("c", "call", "").want(nil)
+		time.Sleep(65 * time.Second) // the second attempt runs on the leader
+		if len(assigned) != 1 || c.attemptsOn("leader") != 2 {
+			t.Fatalf("%d attempts are assigned, %d begun on the leader", len(assigned), c.attemptsOn("leader"))
+		}
+		result, of := new(session.Result).Of(assigned[0])
+		of.Output = payload(t, "too late")
+		in <- result
+		n.wantOutput("c", "leader 2")
 	})
 }
 

@@ -90,12 +90,13 @@ func checkPrincipal(request *clusterpb.Request) error {
 	return firstError(checkText("principal", request.Principal, 0, 2*userMax), checkText("reason", request.Reason, 0, reasonMax))
 }
 
-// recordsPrincipal reports whether the history, or the settings, show who has made a request.
+// recordsPrincipal reports whether the history, or the settings, show who has made a request, or the
+// leader must know.
 func recordsPrincipal(request *clusterpb.Request) bool {
 	switch request.Call.(type) {
 	case *clusterpb.Request_Start, *clusterpb.Request_Send, *clusterpb.Request_Control, *clusterpb.Request_Update,
 		*clusterpb.Request_Complete, *clusterpb.Request_Operate, *clusterpb.Request_PauseActivity, *clusterpb.Request_Copy,
-		*clusterpb.Request_TransferLeadership, *clusterpb.Request_SetRole, *clusterpb.Request_Finalize:
+		*clusterpb.Request_TransferLeadership, *clusterpb.Request_SetRole, *clusterpb.Request_Finalize, *clusterpb.Request_SignToken:
 		return true
 	}
 	return false

@@ -71,6 +71,11 @@ type DialConfig struct {
 	Tags                 []string
 	ActivityInterceptors []replay.ActivityInterceptor
 	StopGrace            time.Duration
+	// DrainTimeout is how long [Client.Close] lets attempts that run here end, before it cancels them
+	// and they begin on other workers. Attempts that have not begun begin there at once, and no more
+	// are taken. Defaults to 10 s; negative: cancel at once. Up to StopGrace is added, for bodies that
+	// ignore the cancellation.
+	DrainTimeout time.Duration
 	// MeterProvider and TracerProvider receive the metrics and spans of the attempts that run here;
 	// see METRICS.md. They default to the global ones of OpenTelemetry.
 	MeterProvider  metric.MeterProvider

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
+	"github.com/tenuto-dev/tenuto/replay"
 )
 
 // The tests of this file run nodes in separate processes: this test binary, started again as a node
@@ -40,6 +41,8 @@ type nodeProcessConfig struct {
 
 	Effects string // the file that logs what activities of a journey do
 	HangAt  string // the activity that hangs after its begin
+
+	WorkerOf []string // addresses of nodes: the process is a worker named NodeID, and no node
 }
 
 // An instanceReport is what a node process reports about an instance of its replica.
@@ -62,6 +65,9 @@ func runNodeProcess(encoded string) error {
 	var config nodeProcessConfig
 	if err := json.Unmarshal([]byte(encoded), &config); err != nil {
 		return err
+	}
+	if config.WorkerOf != nil {
+		return runWorkerProcess(config)
 	}
 	listen := ""
 	for _, peer := range config.Peers {
@@ -99,6 +105,35 @@ func runNodeProcess(encoded string) error {
 		}
 	}
 	return nil
+}
+
+// runWorkerProcess runs a worker with four slots until its input ends. It says "begin" and the event_id
+// of each attempt that begins. Attempts end after the first line of input.
+func runWorkerProcess(config nodeProcessConfig) error {
+	out, released := &lineWriter{}, make(chan struct{})
+	client, err := Dial(context.Background(), DialConfig{
+		Addresses: config.WorkerOf, WorkerName: config.NodeID, ActivitiesMax: 4, Logger: slog.New(slog.DiscardHandler),
+		Definitions: []replay.Definition{workerActivity.Bind(func(ctx context.Context, _ string) (string, error) {
+			out.writeLine(fmt.Sprint("begin ", replay.ActivityInfo(ctx).EventID))
+			select {
+			case <-released:
+				return config.NodeID, nil
+			case <-ctx.Done():
+				return "", context.Cause(ctx)
+			}
+		})},
+	})
+	if err != nil {
+		return err
+	}
+	out.writeLine("ready")
+	in := bufio.NewScanner(os.Stdin)
+	if in.Scan() {
+		close(released)
+	}
+	for in.Scan() {
+	}
+	return client.Close()
 }
 
 // execCommand executes a command that concerns one instance.

@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
-	"github.com/tenuto-dev/tenuto/internal/shorttest"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -114,7 +115,7 @@ func TestRemoteWorker_Placement(t *testing.T) {
 				InMemory: true, Listen: loopbackPeers(t, 1)[0].Address, Partitions: 1, ActivitiesMax: 4, LeaderExempt: c.exempt,
 				Settings: Settings{ActivityPlacement: c.placement}, Definitions: w.definitions("leader"),
 			})
-			worker := dialNodes(t, DialConfig{Definitions: w.definitions("worker"), ActivitiesMax: 4}, node)
+			worker := dialNodes(t, DialConfig{Definitions: w.definitions("worker"), ActivitiesMax: 4, DrainTimeout: -1}, node)
 			awaitWorkers(t, node.Client(), 1)
 			run, err := StartRun(testContext(t), node.Client(), manyActivities, "m", 5)
 			if err != nil {
@@ -164,30 +165,15 @@ func TestRemoteWorker_ResultsReachNextLeader(t *testing.T) {
 	if _, err := run.Wait(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
-	history, err := nodesExcept(nodes, leader)[0].Client().History(testContext(t), "m")
-	if err != nil {
-		t.Fatal(err)
-	}
-	completed := make(map[uint64]int)
-	for _, event := range history.Events {
-		if event.Type == "ActivityCompleted" {
-			completed[event.SourceEventID]++
-			if event.Attempts() != 1 || completed[event.SourceEventID] > 1 {
-				t.Errorf("event %d: %d attempts, completion %d", event.EventID, event.Attempts(), completed[event.SourceEventID])
-			}
-		}
-	}
-	if len(completed) != 8 {
-		t.Errorf("%d activities are completed, want 8", len(completed))
-	}
+	checkCompletedOnce(t, nodesExcept(nodes, leader)[0].Client(), "m", 8)
 }
 
-// A worker that is closed drains: its attempts begin at once on another, under the same numbers.
-func TestRemoteWorker_DrainsOnClose(t *testing.T) {
+// Attempts that DrainTimeout cancels begin at once on another worker, under the same numbers.
+func TestRemoteWorker_DrainTimeoutPasses(t *testing.T) {
 	checkGoroutineLeaks(t)
 	w := newAttemptRecorder()
 	node := startNode(t, Config{InMemory: true, Listen: loopbackPeers(t, 1)[0].Address, Partitions: 1, Definitions: w.definitions("leader")[1:]})
-	first := dialNodes(t, DialConfig{Definitions: w.definitions("first"), WorkerName: "first"}, node)
+	first := dialNodes(t, DialConfig{Definitions: w.definitions("first"), WorkerName: "first", DrainTimeout: time.Millisecond}, node)
 	run, err := StartRun(testContext(t), node.Client(), manyActivities, "m", 4)
 	if err != nil {
 		t.Fatal(err)
@@ -206,6 +192,107 @@ func TestRemoteWorker_DrainsOnClose(t *testing.T) {
 	where, err := run.Wait(testContext(t))
 	if err != nil || strings.Join(where, " ") != "second second second second" {
 		t.Errorf("ran on %v, %v", where, err)
+	}
+}
+
+// A worker that is closed runs what has begun to its end, and gives back at once what waits for a slot.
+func TestRemoteWorker_DrainsOnClose(t *testing.T) {
+	checkGoroutineLeaks(t)
+	first, second := newAttemptRecorder(), newAttemptRecorder()
+	node := startNode(t, Config{InMemory: true, Listen: loopbackPeers(t, 1)[0].Address, Partitions: 1, Definitions: first.definitions("leader")[1:]})
+	worker := dialNodes(t, DialConfig{
+		Definitions: first.definitions("first"), ActivitiesMax: 8, ActivityLimits: map[string]int{workerActivity.Name(): 2}, DrainTimeout: time.Hour,
+	}, node)
+	run, err := StartRun(testContext(t), node.Client(), manyActivities, "m", 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "two run", func() bool { return first.countOn("first") == 2 })
+	dialNodes(t, DialConfig{Definitions: second.definitions("second"), ActivityLimits: map[string]int{workerActivity.Name(): 1}}, node)
+	eventually(t, "the third runs", func() bool { return second.countOn("second") == 1 })
+	closed := make(chan error, 1)
+	go func() { closed <- worker.Close() }()
+	close(second.release) // the fourth begins there while the others still run
+	eventually(t, "the fourth runs", func() bool { return second.countOn("second") == 2 })
+	select {
+	case err := <-closed:
+		t.Fatalf("Close has returned %v while two attempts run", err)
+	default:
+	}
+	close(first.release)
+	where, err := run.Wait(testContext(t))
+	if err != nil || strings.Join(where, " ") != "first first second second" {
+		t.Errorf("ran on %v, %v", where, err)
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	if again := node.system.ActivityCounts().Reassigned; again != 0 {
+		t.Errorf("%d attempts began again, want none", again)
+	}
+}
+
+// After kill -9 of a worker's process its attempts begin on another, under the same numbers, and each
+// activity is completed once.
+func TestRemoteWorker_ProcessIsKilled(t *testing.T) {
+	checkGoroutineLeaks(t)
+	peers := loopbackPeers(t, 3)
+	var nodes []*Node
+	var addresses []string
+	for i, peer := range peers {
+		config := peerConfig(t, peers, i, newAttemptRecorder().definitions("node")[1:]...)
+		config.Partitions = 1
+		nodes, addresses = append(nodes, startNode(t, config)), append(addresses, peer.Address)
+	}
+	first := startNodeProcess(t, nodeProcessConfig{NodeID: "first", WorkerOf: addresses})
+	second := startNodeProcess(t, nodeProcessConfig{NodeID: "second", WorkerOf: addresses})
+	client := nodes[0].Client()
+	awaitWorkers(t, client, 2)
+	run, err := StartRun(testContext(t), client, manyActivities, "m", 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := make(map[string]string) // by event_id: where its attempt began last
+	for range 4 {
+		begun[first.awaitLine("begin")] = "first"
+		begun[second.awaitLine("begin")] = "second"
+	}
+	first.kill()
+	second.send("release")
+	for range 4 {
+		id := second.awaitLine("begin")
+		if begun[id] != "first" {
+			t.Errorf("activity %s, which ran on %q, begins again", id, begun[id])
+		}
+		begun[id] = "second"
+	}
+	where, err := run.Wait(testContext(t))
+	if err != nil || strings.Join(slices.Compact(where), " ") != "second" || len(begun) != 8 {
+		t.Errorf("%d activities ran on %v, %v", len(begun), where, err)
+	}
+	checkCompletedOnce(t, client, "m", 8)
+	awaitWorkers(t, client, 1)
+}
+
+// checkCompletedOnce checks that an instance has n activities, each with one completion of its first
+// attempt.
+func checkCompletedOnce(t *testing.T, client *Client, id string, n int) {
+	t.Helper()
+	history, err := client.History(testContext(t), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	completed := make(map[uint64]int)
+	for _, event := range history.Events {
+		if event.Type == "ActivityCompleted" {
+			completed[event.SourceEventID]++
+			if event.Attempts() != 1 || completed[event.SourceEventID] > 1 {
+				t.Errorf("event %d: %d attempts, completion %d", event.EventID, event.Attempts(), completed[event.SourceEventID])
+			}
+		}
+	}
+	if len(completed) != n {
+		t.Errorf("%d activities are completed, want %d", len(completed), n)
 	}
 }
 
@@ -240,10 +327,7 @@ func TestRemoteWorker_TagsAndLimits(t *testing.T) {
 func TestRemoteWorker_Hundred(t *testing.T) {
 	skipIfShort(t)
 	checkGoroutineLeaks(t)
-	workers := 120
-	if shorttest.Race {
-		workers = 20 // all in this process
-	}
+	const workers = 120 // all in this process
 	w := newAttemptRecorder()
 	node := startNode(t, Config{InMemory: true, Listen: loopbackPeers(t, 1)[0].Address, Partitions: 1, Definitions: w.definitions("leader")[1:]})
 	var dialing sync.WaitGroup

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -243,9 +244,16 @@ func workerKinds() map[reflect.Type]requestKind {
 			readOnly: true,
 			actions:  needs(actionRunActivities),
 			anyRole:  true,
-			serve: func(context.Context, *partition, *actors.Partition, *clusterpb.Request) (*clusterpb.Response, error) {
-				return &clusterpb.Response{Result: &clusterpb.Response_CheckWorker{CheckWorker: new(clusterpb.CheckWorkerResult)}}, nil
+			serve: func(_ context.Context, pa *partition, _ *actors.Partition, _ *clusterpb.Request) (*clusterpb.Response, error) {
+				result := &clusterpb.CheckWorkerResult{CompletionUrl: strings.TrimRight(pa.node.config.CompletionURL, "/")}
+				return &clusterpb.Response{Result: &clusterpb.Response_CheckWorker{CheckWorker: result}}, nil
 			},
+		},
+		reflect.TypeFor[*clusterpb.Request_SignToken](): {
+			readOnly:   true,
+			actions:    needs(actionRunActivities),
+			ofInstance: true,
+			serve:      signTokenOfWorker,
 		},
 		reflect.TypeFor[*clusterpb.Request_ListWorkers](): {
 			readOnly: true,

@@ -180,6 +180,9 @@ func requestsByKind() map[string][]*clusterpb.Request {
 		"protocols":    {{Call: &clusterpb.Request_Protocols{Protocols: new(clusterpb.ProtocolsRequest)}}},
 		"finalize":     {{Call: &clusterpb.Request_Finalize{Finalize: &clusterpb.FinalizeRequest{Reason: "x"}}}},
 		"check_worker": {{Call: &clusterpb.Request_CheckWorker{CheckWorker: new(clusterpb.CheckWorkerRequest)}}},
+		"sign_token": {running(&clusterpb.Request{Call: &clusterpb.Request_SignToken{SignToken: &clusterpb.SignTokenRequest{
+			Attempt: &clusterpb.AttemptID{Ref: &journalpb.OperationRef{Instance: "running", Execution: 1, EventId: 5}, Number: 1}, Lifetime: int64(time.Hour),
+		}}})},
 		"list_workers": {{Call: &clusterpb.Request_ListWorkers{ListWorkers: new(clusterpb.ListWorkersRequest)}}},
 		"node_report": {
 			{Call: &clusterpb.Request_NodeReport{NodeReport: &clusterpb.NodeReportRequest{Node: "n1"}}},

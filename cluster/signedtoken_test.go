@@ -19,6 +19,7 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/shorttest"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
@@ -196,6 +197,62 @@ func TestSignedToken_CompletesOnAnyNode(t *testing.T) {
 		if !bytes.Equal(node.partitions[0].journal.CompletionKey(), joined.partitions[0].journal.CompletionKey()) {
 			t.Errorf("%s has another key", node.ID())
 		}
+	}
+}
+
+// An attempt on a worker without a replica gets tokens as on a node. The leader signs them, and only for
+// attempts that run on workers of the caller.
+func TestSignedToken_OfRemoteWorker(t *testing.T) {
+	checkGoroutineLeaks(t)
+	trusted, s, w := newAuthority(t), newSignedTokens(), newAttemptRecorder()
+	nodes, _ := startWithTLS(t, trusted, func(_ int, config *Config) {
+		config.Partitions, config.CompletionURL = 2, testCompletionURL
+		config.Definitions = append(s.definitions()[1:], w.definitions("node")[1:]...)
+	})
+	dial := func(name string, definitions ...replay.Definition) *Client {
+		return dialNodes(t, DialConfig{TLS: trusted.keys(trusted.Client(name)), Definitions: definitions}, nodes...)
+	}
+	worker := dial("worker", append(s.definitions()[:1], w.definitions("worker")[0])...)
+	for i := range 2 { // in each partition
+		id := idInGroup("a", i, 2)
+		startSigned(t, nodes[0], id)
+		url := s.await(t, id, 1)
+		expectStatus(t, "completed on "+nodes[i].ID(), serveCompletions(t, nodes[i])(url, `"signed"`), http.StatusNoContent)
+		expectOutput(t, nodes[0].Client(), id, "signed")
+	}
+	run, err := StartRun(testContext(t), worker, workerOrchestration, "running", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it runs", func() bool { return w.countOn("worker") == 1 })
+	history, err := worker.History(testContext(t), "running")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref := &journalpb.OperationRef{Instance: "running", Incarnation: run.run.incarnation, Execution: 1}
+	for _, event := range history.Events {
+		if event.Type == "ActivityScheduled" {
+			ref.EventId = event.EventID
+		}
+	}
+	for name, c := range map[string]struct {
+		client *Client
+		number uint32
+		valid  bool
+	}{
+		"its own":        {worker, 1, true},
+		"another number": {worker, 2, false},
+		"of another":     {dial("other"), 1, false},
+	} {
+		request := &clusterpb.SignTokenRequest{Attempt: &clusterpb.AttemptID{Ref: ref, Number: c.number}, Lifetime: int64(time.Hour)}
+		response, err := c.client.call(testContext(t), &clusterpb.Request{Instance: "running", Call: &clusterpb.Request_SignToken{SignToken: request}})
+		if invalid := new(replay.InvalidError); c.valid != (err == nil) || !c.valid && !errors.As(err, &invalid) {
+			t.Errorf("%s: %v, %v", name, response, err)
+		}
+	}
+	close(w.release)
+	if _, err := run.Wait(testContext(t)); err != nil {
+		t.Error(err)
 	}
 }
 

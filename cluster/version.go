@@ -75,7 +75,8 @@ func requiredProtocol(r *clusterpb.Request) uint32 {
 		*clusterpb.Request_RecordCut, *clusterpb.Request_View, *clusterpb.Request_Compare, *clusterpb.Request_CompareEvents,
 		*clusterpb.Request_ReadView, *clusterpb.Request_Repair, *clusterpb.Request_EndView, *clusterpb.Request_Verify,
 		*clusterpb.Request_AcceptReplica, *clusterpb.Request_Prove, *clusterpb.Request_SigningKey, *clusterpb.Request_SetRole, *clusterpb.Request_RecordBackup, *clusterpb.Request_Introduce,
-		*clusterpb.Request_CheckWorker, *clusterpb.Request_ListWorkers, *clusterpb.Request_Protocols, *clusterpb.Request_Finalize:
+		*clusterpb.Request_CheckWorker, *clusterpb.Request_ListWorkers, *clusterpb.Request_Protocols, *clusterpb.Request_Finalize,
+		*clusterpb.Request_SignToken:
 		uses = true
 	}
 	if uses || r.Principal != "" || r.User != "" || r.Reason != "" || r.Lineage != "" {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -33,6 +34,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster/internal/worker"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
 )
@@ -413,6 +415,9 @@ func (c DialConfig) validateWorker() error {
 	return err
 }
 
+// drainTimeoutDefault is the default of DialConfig.DrainTimeout.
+const drainTimeoutDefault = 10 * time.Second
+
 // activitiesMaxMax bounds DialConfig.ActivitiesMax.
 const activitiesMaxMax = 1 << 20
 
@@ -424,7 +429,8 @@ func (r *remoteTransport) runWorker(ctx context.Context, client *Client) error {
 		return invalidArgument("DialConfig.Definitions", wire.TrimPrefix(err.Error()))
 	}
 	check := &clusterpb.Request{Call: &clusterpb.Request_CheckWorker{CheckWorker: new(clusterpb.CheckWorkerRequest)}}
-	if _, err := r.call(ctx, check); err != nil {
+	checked, err := r.call(ctx, check)
+	if err != nil {
 		return fmt.Errorf("run activities: %w", err)
 	}
 	w := &remoteWorker{client: client, remote: r, config: r.config, id: r.config.WorkerName + "-" + strings.ToLower(rand.Text()[:workerIDSuffix])}
@@ -432,7 +438,7 @@ func (r *remoteTransport) runWorker(ctx context.Context, client *Client) error {
 		WithPayloadConverter(client.converter)
 	w.ctx, w.cancel = context.WithCancelCause(context.Background())
 	partitions := r.knownPartitions()
-	w.open(len(partitions))
+	w.open(len(partitions), checked.GetCheckWorker().GetCompletionUrl())
 	for number, known := range partitions {
 		w.loops.Go(func() { w.loop(number, known).Work(w.ctx) })
 	}
@@ -442,7 +448,8 @@ func (r *remoteTransport) runWorker(ctx context.Context, client *Client) error {
 }
 
 // open makes the parts that run bodies.
-func (w *remoteWorker) open(partitions int) {
+func (w *remoteWorker) open(partitions int, completionURL string) {
+	signer := &engine.RemoteSigner{URL: completionURL, Request: w.signToken}
 	tracing := telemetry.NewTracing(w.id, w.config.TracerProvider, nil)
 	w.metrics = telemetry.NewMetrics(telemetry.Config{Node: w.config.WorkerName, Definitions: w.config.Definitions, Closed: ErrClosed, AttemptsOnly: true}, nil)
 	if err := w.metrics.Attach(w.config.MeterProvider); err != nil {
@@ -451,10 +458,58 @@ func (w *remoteWorker) open(partitions int) {
 	w.system = actors.NewSystem(actors.Config{
 		Registry: w.registry, Logger: w.config.Logger, Partitions: partitions, WorkerOnly: true,
 		ActivitiesMax: w.config.ActivitiesMax, ActivityLimits: w.config.ActivityLimits, Tags: w.config.Tags,
-		AttemptContext: context.WithValue(context.Background(), clientKey{}, w.client),
+		AttemptContext: signer.WithContext(context.WithValue(context.Background(), clientKey{}, w.client)),
 		GracePeriod:    w.config.StopGrace,
 		Observer:       telemetry.NewObserver(w.metrics, tracing), Tracer: tracing.Tracer(),
 	})
+}
+
+// signToken asks the leader to sign a token of an attempt that runs here: a worker has no completion key.
+func (w *remoteWorker) signToken(ctx context.Context, a *replay.Attempt, lifetime time.Duration) (string, error) {
+	ref := &journalpb.OperationRef{Instance: a.Instance, Incarnation: a.Incarnation, Execution: a.Execution, EventId: a.EventID}
+	request := &clusterpb.SignTokenRequest{Attempt: &clusterpb.AttemptID{Ref: ref, Number: uint32(a.Number)}, Lifetime: int64(lifetime)}
+	response, err := w.remote.call(ctx, &clusterpb.Request{Instance: a.Instance, Call: &clusterpb.Request_SignToken{SignToken: request}})
+	return response.GetSignToken().GetToken(), err
+}
+
+// checkSignToken returns an error for a request that no worker sends.
+func checkSignToken(r *clusterpb.Request) error {
+	id, lifetime := r.GetSignToken().GetAttempt(), time.Duration(r.GetSignToken().GetLifetime())
+	if err := checkAttemptID(id); err != nil {
+		return err
+	}
+	switch ref := id.Ref; {
+	case ref.Instance != r.Instance || ref.Execution == 0 || ref.EventId == 0 || id.Number > math.MaxInt32:
+		return invalidArgument("attempt", "is not one of the instance")
+	case lifetime < time.Second || lifetime > signedTokenLifetimeMax:
+		return invalidArgument("lifetime", fmt.Sprintf("is %v: 1s to %v are allowed", lifetime, signedTokenLifetimeMax))
+	}
+	return nil
+}
+
+// signedTokenLifetimeMax bounds the lifetime of the tokens of workers, as that of others.
+const signedTokenLifetimeMax = 30 * 24 * time.Hour
+
+// signTokenOfWorker signs a token of an attempt that runs on a worker of the caller, so that the right to
+// run activities is not one to complete those of others.
+func signTokenOfWorker(ctx context.Context, pa *partition, p *actors.Partition, request *clusterpb.Request) (*clusterpb.Response, error) {
+	if err := checkSignToken(request); err != nil {
+		return nil, err
+	}
+	id := request.GetSignToken().Attempt
+	switch runs, known := actors.RunsOnWorker(p, id, request.Principal); {
+	case !known:
+		return nil, journal.ErrNotLeader // the worker asks again
+	case !runs:
+		return nil, invalidArgument("attempt", "does not run on a worker of the caller")
+	}
+	token, err := pa.node.tokens.signer().Sign(ctx, &replay.Attempt{
+		Instance: id.Ref.Instance, Incarnation: id.Ref.Incarnation, Execution: id.Ref.Execution, EventID: id.Ref.EventId, Number: int(id.Number),
+	}, time.Duration(request.GetSignToken().Lifetime))
+	if err != nil {
+		return nil, err
+	}
+	return &clusterpb.Response{Result: &clusterpb.Response_SignToken{SignToken: &clusterpb.SignTokenResult{Token: token}}}, nil
 }
 
 // workerRetryDelayMax bounds the pause after a stream of a worker that is no node has ended.
@@ -481,19 +536,39 @@ func (w *remoteWorker) loop(number int, known *remotePartition) *worker.Loop {
 	}
 }
 
-// stop ends the attempts and tells the leaders that the worker drains. It waits up to StopGrace for
-// bodies, which can still call the cluster. It may be called twice.
+// stop lets the attempts that have begun end, for up to DrainTimeout, and cancels the others. Then it
+// tells the leaders that the worker drains, and waits up to StopGrace for bodies, which can still call
+// the cluster. It may be called twice.
 func (w *remoteWorker) stop() {
 	if w == nil {
 		return
 	}
 	w.stopOnce.Do(func() {
+		w.drain()
 		w.system.StopAttempts()
 		w.cancel(replay.ErrNodeStopping)
 		w.loops.Wait()
 		w.system.Close()
 		w.metrics.Close()
 	})
+}
+
+// drain takes no more attempts, and waits up to DrainTimeout for those that have begun and for the
+// acknowledgments of their results.
+func (w *remoteWorker) drain() {
+	idle := w.system.StopAssigning()
+	timer := time.NewTimer(w.config.DrainTimeout)
+	defer timer.Stop()
+	select {
+	case <-idle:
+		return
+	default:
+	}
+	select {
+	case <-idle:
+	case <-timer.C:
+		w.config.Logger.Info("worker cancels the attempts that still run: they begin on other workers", "worker", w.id, "timeout", w.config.DrainTimeout)
+	}
 }
 
 // withWorkerDefaults sets the defaults of the fields of a worker.
@@ -509,6 +584,9 @@ func (c DialConfig) withWorkerDefaults() DialConfig {
 	}
 	if c.StopGrace == 0 {
 		c.StopGrace = stopGraceDefault
+	}
+	if c.DrainTimeout == 0 {
+		c.DrainTimeout = drainTimeoutDefault
 	}
 	if c.MeterProvider == nil {
 		c.MeterProvider = otel.GetMeterProvider()

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/tenuto-dev/tenuto/actors/internal/operation"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
@@ -120,8 +121,14 @@ func (p *workerPool) leastUsed(name string) *workerSession {
 }
 
 // isLessUsed reports whether a smaller share of the slots is in use than on another worker. Among
-// equals it is the one that has waited longest for an attempt.
+// equals it is the one that has waited longest for an attempt. Workers without a free slot come last,
+// also those that have not offered any yet: they have no share.
 func (w *workerSession) isLessUsed(than *workerSession) bool {
+	if free := w.freeSlots > 0; free != (than.freeSlots > 0) {
+		return free
+	} else if !free {
+		return w.lastAssigned < than.lastAssigned
+	}
 	one, other := w.freeSlots*than.capacity, than.freeSlots*w.capacity
 	if one != other {
 		return one > other
@@ -251,6 +258,29 @@ func (s *Scheduler) localCandidate(c class) (local *workerSession, used, slots i
 		return nil, 0, 0
 	}
 	return local, used, slots
+}
+
+// RunsOnWorker reports whether an attempt runs on a worker that is no node, of a client, or of any if
+// client is "". known is false if that is not known yet: the operations of the instance are not
+// recovered, or the worker may still rejoin.
+func (p *Partition) RunsOnWorker(id *clusterpb.AttemptID, client string) (runs, known bool) {
+	if !p.config.Instances.IsRecovered(id.Ref.Instance) {
+		return false, false
+	}
+	s := p.scheduler
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := p.tasks[operation.KeyOf(id.Ref)]
+	switch {
+	case p.isClosed():
+		return false, false
+	case t == nil || t.isOver() || t.current == nil && !t.mayBeRunning:
+		return false, true
+	case t.current == nil || t.current.workerLost:
+		return false, false
+	}
+	w := t.current.session
+	return w != nil && t.current.number == int(id.Number) && w.registration.Worker != "" && (client == "" || w.registration.Client == client), true
 }
 
 // A Load is how much of what a worker offers to the leader is in use.

@@ -126,6 +126,11 @@ func (w *workerSession) Put(m *clusterpb.FromWorker) {
 		w.recordHeartbeat(body.Heartbeat)
 	case *clusterpb.FromWorker_Result:
 		w.handleResult(body.Result)
+	case *clusterpb.FromWorker_StopAssigning:
+		w.stopAssigning()
+		for _, id := range body.StopAssigning.Returned {
+			w.whenRecovered(id, func() { w.takeBack(id) })
+		}
 	case *clusterpb.FromWorker_Drain:
 		w.scheduler().drainSession(w)
 		w.cancel(session.ErrWorkerDrained)
@@ -418,6 +423,32 @@ func (s *Scheduler) drainSession(w *workerSession) {
 	for _, a := range left {
 		s.restartAttempt(a)
 	}
+}
+
+// stopAssigning lets no more attempts begin on the worker. Those that it runs continue.
+func (w *workerSession) stopAssigning() {
+	s := w.scheduler()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w.leave(); s.config.LeaderExempt {
+		s.dispatch() // what only this worker served now begins on this node
+	}
+}
+
+// takeBack begins an attempt again that was assigned to the worker and has not begun there.
+func (w *workerSession) takeBack(id *clusterpb.AttemptID) {
+	s := w.scheduler()
+	s.mu.Lock()
+	t := w.findTask(id)
+	if t == nil || t.current == nil || t.current.session != w || t.current.number != int(id.Number) {
+		s.mu.Unlock()
+		return
+	}
+	a := t.current
+	w.removeAttempt(a)
+	a.workerLost = true
+	s.mu.Unlock()
+	s.restartAttempt(a)
 }
 
 // removeSession removes a session. The worker's attempts continue until RejoinTimeout, so that it

@@ -4,7 +4,8 @@
 // It guarantees:
 //
 //  1. Each side sends at least one message per [Pings].Interval, and ends the session after
-//     Pings.Timeout of silence: 200 and 600 ms between nodes, 2 and 10 s with other workers.
+//     Pings.Timeout of silence: 200 and 600 ms between nodes, 2 and 10 s with other workers. A
+//     pause of its own process counts as one interval of silence.
 //  2. Each side's messages arrive in the order in which they were put into its [Outbox], except
 //     that a later heartbeat of an attempt replaces one that is not sent.
 //

@@ -43,7 +43,7 @@ var errSessionEnded = errors.New("tenuto: worker session ended by the peer")
 func Run[In, Out any](ctx context.Context, pings Pings, in <-chan *In, out chan<- *Out, box *Outbox[Out], handle func(*In)) error {
 	ticker := time.NewTicker(pings.Interval)
 	defer ticker.Stop()
-	received := time.Now()
+	received, silentTicks := time.Now(), time.Duration(0)
 	next, pinging := box.take(), false
 	defer func() {
 		if next != nil && !pinging {
@@ -60,13 +60,16 @@ func Run[In, Out any](ctx context.Context, pings Pings, in <-chan *In, out chan<
 			if !more {
 				return errSessionEnded
 			}
-			received = time.Now()
+			received, silentTicks = time.Now(), 0
 			handle(m)
 		case to <- next:
 			next, pinging = nil, false
 		case <-box.nonEmpty:
 		case <-ticker.C:
-			if time.Since(received) >= pings.Timeout {
+			// A ticker drops ticks while this process does not run, so a pause of this process, however
+			// long, counts as one interval of silence: the peer may have sent messages meanwhile.
+			silentTicks++
+			if time.Since(received) >= pings.Timeout && silentTicks*pings.Interval >= pings.Timeout {
 				return ErrPeerUnreachable
 			}
 			if next == nil {

@@ -5,7 +5,47 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 )
+
+// A side that was paused takes the messages that have arrived meanwhile, and does not take its pause for
+// a silence of its peer. A silent peer is noticed within Timeout and one interval.
+func TestRun_OwnPauseIsNoSilence(t *testing.T) {
+	for name, pings := range map[string]Pings{"node": NodePings, "worker": WorkerPings} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				in, out := make(chan *string), make(chan *string)
+				go func() {
+					for m := range out { // the peer takes everything
+						_ = m
+					}
+				}()
+				defer close(out)
+				ended := make(chan error, 1)
+				go func() {
+					ended <- Run(t.Context(), pings, in, out, NewOutbox[string](), func(*string) {
+						time.Sleep(20 * pings.Timeout) // as if the process were stopped
+					})
+				}()
+				message := "message"
+				for i := range 50 { // each time, a tick and a message are due at once
+					select {
+					case in <- &message:
+					case err := <-ended:
+						t.Fatalf("after pause %d: %v", i, err)
+					}
+				}
+				began := time.Now()
+				err := <-ended
+				silence := time.Since(began) - 20*pings.Timeout
+				if !errors.Is(err, ErrPeerUnreachable) || silence < pings.Timeout-pings.Interval || silence > pings.Timeout+pings.Interval {
+					t.Errorf("a silent peer: %v after %v", err, silence)
+				}
+			})
+		})
+	}
+}
 
 // A worker whose context ends continues the session until its results and its drain message are
 // sent.

@@ -96,6 +96,9 @@ func (w *Worker) handleAssignment(partition int, t *clusterpb.AssignAttempt) (an
 	if w.slots.closed || w.draining[partition] {
 		return nil
 	}
+	if w.idle != nil {
+		return session.StopAssigning(t.Attempt)
+	}
 	a := w.newAttempt(partition, t)
 	if leader := w.leaders[partition]; leader != nil {
 		a.local = leader.local
@@ -185,7 +188,7 @@ func (a *Attempt) RecordHeartbeat(details *journalpb.Payload) {
 // it is already free. w.mu is held.
 func (a *Attempt) cancelAttempt(timeout replay.TimeoutKind) (answer *clusterpb.FromWorker) {
 	w := a.worker
-	delete(w.attempts, a.key())
+	w.forget(a.key())
 	if a.result != nil {
 		return w.leaders[a.partition].freeSlot()
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -46,6 +47,7 @@ type Worker struct {
 	leaders  map[int]*leader                 // that this node works for, by partition
 	draining map[int]bool                    // partitions whose leaders' assignments are dropped
 	begun    uint64                          // attempts for leaders on other nodes
+	idle     chan struct{}                   // closed when no attempt is left; nil before StopAssigning
 }
 
 // A leader is the leader of a partition, as the worker sees it. nil means that the worker has no
@@ -196,10 +198,14 @@ func (w *Worker) openSession(box *session.Outbox[clusterpb.FromWorker], partitio
 		box.Put(m)
 	}
 	freeSlots := max(w.config.Slots/w.config.Partitions, 1) - consumed
-	if freeSlots > 0 {
+	l := &leader{Sender: box, excess: max(-freeSlots, 0)}
+	if w.idle != nil {
+		l.excess = math.MaxInt
+		box.Put(session.StopAssigning())
+	} else if freeSlots > 0 {
 		box.Put(session.FreeSlots(freeSlots))
 	}
-	w.leaders[partition] = &leader{Sender: box, excess: max(-freeSlots, 0)}
+	w.leaders[partition] = l
 	return true
 }
 
@@ -270,6 +276,6 @@ func (w *Worker) acknowledge(id *clusterpb.AttemptID) (answer *clusterpb.FromWor
 	if a == nil || a.result == nil {
 		return nil
 	}
-	delete(w.attempts, session.KeyOf(id))
+	w.forget(session.KeyOf(id))
 	return w.leaders[a.partition].freeSlot()
 }

@@ -415,6 +415,7 @@ type Request struct {
 	//	*Request_RecordBackup
 	//	*Request_CheckWorker
 	//	*Request_ListWorkers
+	//	*Request_SignToken
 	Call          isRequest_Call `protobuf_oneof:"call"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1055,6 +1056,15 @@ func (x *Request) GetListWorkers() *ListWorkersRequest {
 	return nil
 }
 
+func (x *Request) GetSignToken() *SignTokenRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Request_SignToken); ok {
+			return x.SignToken
+		}
+	}
+	return nil
+}
+
 type isRequest_Call interface {
 	isRequest_Call()
 }
@@ -1275,6 +1285,10 @@ type Request_ListWorkers struct {
 	ListWorkers *ListWorkersRequest `protobuf:"bytes,111,opt,name=list_workers,json=listWorkers,proto3,oneof"`
 }
 
+type Request_SignToken struct {
+	SignToken *SignTokenRequest `protobuf:"bytes,112,opt,name=sign_token,json=signToken,proto3,oneof"`
+}
+
 func (*Request_Start) isRequest_Call() {}
 
 func (*Request_Send) isRequest_Call() {}
@@ -1382,6 +1396,8 @@ func (*Request_RecordBackup) isRequest_Call() {}
 func (*Request_CheckWorker) isRequest_Call() {}
 
 func (*Request_ListWorkers) isRequest_Call() {}
+
+func (*Request_SignToken) isRequest_Call() {}
 
 type StartRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -3011,6 +3027,7 @@ type Response struct {
 	//	*Response_RecordBackup
 	//	*Response_CheckWorker
 	//	*Response_ListWorkers
+	//	*Response_SignToken
 	Result        isResponse_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3581,6 +3598,15 @@ func (x *Response) GetListWorkers() *ListWorkersResult {
 	return nil
 }
 
+func (x *Response) GetSignToken() *SignTokenResult {
+	if x != nil {
+		if x, ok := x.Result.(*Response_SignToken); ok {
+			return x.SignToken
+		}
+	}
+	return nil
+}
+
 type isResponse_Result interface {
 	isResponse_Result()
 }
@@ -3801,6 +3827,10 @@ type Response_ListWorkers struct {
 	ListWorkers *ListWorkersResult `protobuf:"bytes,111,opt,name=list_workers,json=listWorkers,proto3,oneof"`
 }
 
+type Response_SignToken struct {
+	SignToken *SignTokenResult `protobuf:"bytes,112,opt,name=sign_token,json=signToken,proto3,oneof"`
+}
+
 func (*Response_Start) isResponse_Result() {}
 
 func (*Response_Send) isResponse_Result() {}
@@ -3908,6 +3938,8 @@ func (*Response_RecordBackup) isResponse_Result() {}
 func (*Response_CheckWorker) isResponse_Result() {}
 
 func (*Response_ListWorkers) isResponse_Result() {}
+
+func (*Response_SignToken) isResponse_Result() {}
 
 type ControlResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -11513,7 +11545,9 @@ func (*CheckWorkerRequest) Descriptor() ([]byte, []int) {
 }
 
 type CheckWorkerResult struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The Config.CompletionURL of the node.
+	CompletionUrl string `protobuf:"bytes,1,opt,name=completion_url,json=completionUrl,proto3" json:"completion_url,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -11548,6 +11582,111 @@ func (*CheckWorkerResult) Descriptor() ([]byte, []int) {
 	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{139}
 }
 
+func (x *CheckWorkerResult) GetCompletionUrl() string {
+	if x != nil {
+		return x.CompletionUrl
+	}
+	return ""
+}
+
+// SignTokenRequest asks the leader for a signed token of an attempt that runs on a worker of the caller.
+// Since protocol 4.
+type SignTokenRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Attempt       *AttemptID             `protobuf:"bytes,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Lifetime      int64                  `protobuf:"varint,2,opt,name=lifetime,proto3" json:"lifetime,omitempty"` // nanoseconds
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignTokenRequest) Reset() {
+	*x = SignTokenRequest{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[140]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignTokenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignTokenRequest) ProtoMessage() {}
+
+func (x *SignTokenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[140]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignTokenRequest.ProtoReflect.Descriptor instead.
+func (*SignTokenRequest) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{140}
+}
+
+func (x *SignTokenRequest) GetAttempt() *AttemptID {
+	if x != nil {
+		return x.Attempt
+	}
+	return nil
+}
+
+func (x *SignTokenRequest) GetLifetime() int64 {
+	if x != nil {
+		return x.Lifetime
+	}
+	return 0
+}
+
+type SignTokenResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignTokenResult) Reset() {
+	*x = SignTokenResult{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[141]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignTokenResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignTokenResult) ProtoMessage() {}
+
+func (x *SignTokenResult) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[141]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignTokenResult.ProtoReflect.Descriptor instead.
+func (*SignTokenResult) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{141}
+}
+
+func (x *SignTokenResult) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
 // ListWorkersRequest asks the leader of a partition for the workers that are connected to it and are
 // no nodes. Since protocol 4.
 type ListWorkersRequest struct {
@@ -11558,7 +11697,7 @@ type ListWorkersRequest struct {
 
 func (x *ListWorkersRequest) Reset() {
 	*x = ListWorkersRequest{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[140]
+	mi := &file_clusterpb_cluster_proto_msgTypes[142]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11570,7 +11709,7 @@ func (x *ListWorkersRequest) String() string {
 func (*ListWorkersRequest) ProtoMessage() {}
 
 func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[140]
+	mi := &file_clusterpb_cluster_proto_msgTypes[142]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11583,7 +11722,7 @@ func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersRequest.ProtoReflect.Descriptor instead.
 func (*ListWorkersRequest) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{140}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{142}
 }
 
 type ListWorkersResult struct {
@@ -11596,7 +11735,7 @@ type ListWorkersResult struct {
 
 func (x *ListWorkersResult) Reset() {
 	*x = ListWorkersResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[141]
+	mi := &file_clusterpb_cluster_proto_msgTypes[143]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11608,7 +11747,7 @@ func (x *ListWorkersResult) String() string {
 func (*ListWorkersResult) ProtoMessage() {}
 
 func (x *ListWorkersResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[141]
+	mi := &file_clusterpb_cluster_proto_msgTypes[143]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11621,7 +11760,7 @@ func (x *ListWorkersResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersResult.ProtoReflect.Descriptor instead.
 func (*ListWorkersResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{141}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{143}
 }
 
 func (x *ListWorkersResult) GetWorkers() []*ConnectedWorker {
@@ -11654,7 +11793,7 @@ type ConnectedWorker struct {
 
 func (x *ConnectedWorker) Reset() {
 	*x = ConnectedWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[142]
+	mi := &file_clusterpb_cluster_proto_msgTypes[144]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11666,7 +11805,7 @@ func (x *ConnectedWorker) String() string {
 func (*ConnectedWorker) ProtoMessage() {}
 
 func (x *ConnectedWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[142]
+	mi := &file_clusterpb_cluster_proto_msgTypes[144]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11679,7 +11818,7 @@ func (x *ConnectedWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConnectedWorker.ProtoReflect.Descriptor instead.
 func (*ConnectedWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{142}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{144}
 }
 
 func (x *ConnectedWorker) GetWorker() string {
@@ -11756,6 +11895,7 @@ type FromWorker struct {
 	//	*FromWorker_Heartbeat
 	//	*FromWorker_Result
 	//	*FromWorker_Drain
+	//	*FromWorker_StopAssigning
 	Message       isFromWorker_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -11763,7 +11903,7 @@ type FromWorker struct {
 
 func (x *FromWorker) Reset() {
 	*x = FromWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[143]
+	mi := &file_clusterpb_cluster_proto_msgTypes[145]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11775,7 +11915,7 @@ func (x *FromWorker) String() string {
 func (*FromWorker) ProtoMessage() {}
 
 func (x *FromWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[143]
+	mi := &file_clusterpb_cluster_proto_msgTypes[145]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11788,7 +11928,7 @@ func (x *FromWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromWorker.ProtoReflect.Descriptor instead.
 func (*FromWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{143}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{145}
 }
 
 func (x *FromWorker) GetMessage() isFromWorker_Message {
@@ -11852,6 +11992,15 @@ func (x *FromWorker) GetDrain() bool {
 	return false
 }
 
+func (x *FromWorker) GetStopAssigning() *StopAssigning {
+	if x != nil {
+		if x, ok := x.Message.(*FromWorker_StopAssigning); ok {
+			return x.StopAssigning
+		}
+	}
+	return nil
+}
+
 type isFromWorker_Message interface {
 	isFromWorker_Message()
 }
@@ -11884,6 +12033,12 @@ type FromWorker_Drain struct {
 	Drain bool `protobuf:"varint,6,opt,name=drain,proto3,oneof"`
 }
 
+type FromWorker_StopAssigning struct {
+	// The worker takes no more attempts, and still runs those that it has. Protocol 4; older leaders
+	// ignore it.
+	StopAssigning *StopAssigning `protobuf:"bytes,7,opt,name=stop_assigning,json=stopAssigning,proto3,oneof"`
+}
+
 func (*FromWorker_Register) isFromWorker_Message() {}
 
 func (*FromWorker_RunningAttempt) isFromWorker_Message() {}
@@ -11895,6 +12050,54 @@ func (*FromWorker_Heartbeat) isFromWorker_Message() {}
 func (*FromWorker_Result) isFromWorker_Message() {}
 
 func (*FromWorker_Drain) isFromWorker_Message() {}
+
+func (*FromWorker_StopAssigning) isFromWorker_Message() {}
+
+// StopAssigning says that a worker is about to stop.
+type StopAssigning struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Attempts that were assigned to it and will not begin on it.
+	Returned      []*AttemptID `protobuf:"bytes,1,rep,name=returned,proto3" json:"returned,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StopAssigning) Reset() {
+	*x = StopAssigning{}
+	mi := &file_clusterpb_cluster_proto_msgTypes[146]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StopAssigning) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StopAssigning) ProtoMessage() {}
+
+func (x *StopAssigning) ProtoReflect() protoreflect.Message {
+	mi := &file_clusterpb_cluster_proto_msgTypes[146]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StopAssigning.ProtoReflect.Descriptor instead.
+func (*StopAssigning) Descriptor() ([]byte, []int) {
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{146}
+}
+
+func (x *StopAssigning) GetReturned() []*AttemptID {
+	if x != nil {
+		return x.Returned
+	}
+	return nil
+}
 
 type RegisterWorker struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -11926,7 +12129,7 @@ type RegisterWorker struct {
 
 func (x *RegisterWorker) Reset() {
 	*x = RegisterWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[144]
+	mi := &file_clusterpb_cluster_proto_msgTypes[147]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11938,7 +12141,7 @@ func (x *RegisterWorker) String() string {
 func (*RegisterWorker) ProtoMessage() {}
 
 func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[144]
+	mi := &file_clusterpb_cluster_proto_msgTypes[147]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11951,7 +12154,7 @@ func (x *RegisterWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterWorker.ProtoReflect.Descriptor instead.
 func (*RegisterWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{144}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{147}
 }
 
 func (x *RegisterWorker) GetProtocol() uint32 {
@@ -12049,7 +12252,7 @@ type OrchestrationCode struct {
 
 func (x *OrchestrationCode) Reset() {
 	*x = OrchestrationCode{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[145]
+	mi := &file_clusterpb_cluster_proto_msgTypes[148]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12061,7 +12264,7 @@ func (x *OrchestrationCode) String() string {
 func (*OrchestrationCode) ProtoMessage() {}
 
 func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[145]
+	mi := &file_clusterpb_cluster_proto_msgTypes[148]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12074,7 +12277,7 @@ func (x *OrchestrationCode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrchestrationCode.ProtoReflect.Descriptor instead.
 func (*OrchestrationCode) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{145}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{148}
 }
 
 func (x *OrchestrationCode) GetName() string {
@@ -12101,7 +12304,7 @@ type AttemptID struct {
 
 func (x *AttemptID) Reset() {
 	*x = AttemptID{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[146]
+	mi := &file_clusterpb_cluster_proto_msgTypes[149]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12113,7 +12316,7 @@ func (x *AttemptID) String() string {
 func (*AttemptID) ProtoMessage() {}
 
 func (x *AttemptID) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[146]
+	mi := &file_clusterpb_cluster_proto_msgTypes[149]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12126,7 +12329,7 @@ func (x *AttemptID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptID.ProtoReflect.Descriptor instead.
 func (*AttemptID) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{146}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{149}
 }
 
 func (x *AttemptID) GetRef() *journalpb.OperationRef {
@@ -12155,7 +12358,7 @@ type RunningAttempt struct {
 
 func (x *RunningAttempt) Reset() {
 	*x = RunningAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[147]
+	mi := &file_clusterpb_cluster_proto_msgTypes[150]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12167,7 +12370,7 @@ func (x *RunningAttempt) String() string {
 func (*RunningAttempt) ProtoMessage() {}
 
 func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[147]
+	mi := &file_clusterpb_cluster_proto_msgTypes[150]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12180,7 +12383,7 @@ func (x *RunningAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningAttempt.ProtoReflect.Descriptor instead.
 func (*RunningAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{147}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{150}
 }
 
 func (x *RunningAttempt) GetAttempt() *AttemptID {
@@ -12214,7 +12417,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[148]
+	mi := &file_clusterpb_cluster_proto_msgTypes[151]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12226,7 +12429,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[148]
+	mi := &file_clusterpb_cluster_proto_msgTypes[151]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12239,7 +12442,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{148}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{151}
 }
 
 func (x *Heartbeat) GetAttempt() *AttemptID {
@@ -12272,7 +12475,7 @@ type AttemptResult struct {
 
 func (x *AttemptResult) Reset() {
 	*x = AttemptResult{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[149]
+	mi := &file_clusterpb_cluster_proto_msgTypes[152]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12284,7 +12487,7 @@ func (x *AttemptResult) String() string {
 func (*AttemptResult) ProtoMessage() {}
 
 func (x *AttemptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[149]
+	mi := &file_clusterpb_cluster_proto_msgTypes[152]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12297,7 +12500,7 @@ func (x *AttemptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptResult.ProtoReflect.Descriptor instead.
 func (*AttemptResult) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{149}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{152}
 }
 
 func (x *AttemptResult) GetAttempt() *AttemptID {
@@ -12350,7 +12553,7 @@ type ToWorker struct {
 
 func (x *ToWorker) Reset() {
 	*x = ToWorker{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[150]
+	mi := &file_clusterpb_cluster_proto_msgTypes[153]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12362,7 +12565,7 @@ func (x *ToWorker) String() string {
 func (*ToWorker) ProtoMessage() {}
 
 func (x *ToWorker) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[150]
+	mi := &file_clusterpb_cluster_proto_msgTypes[153]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12375,7 +12578,7 @@ func (x *ToWorker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToWorker.ProtoReflect.Descriptor instead.
 func (*ToWorker) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{150}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{153}
 }
 
 func (x *ToWorker) GetMessage() isToWorker_Message {
@@ -12462,7 +12665,7 @@ type AssignAttempt struct {
 
 func (x *AssignAttempt) Reset() {
 	*x = AssignAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[151]
+	mi := &file_clusterpb_cluster_proto_msgTypes[154]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12474,7 +12677,7 @@ func (x *AssignAttempt) String() string {
 func (*AssignAttempt) ProtoMessage() {}
 
 func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[151]
+	mi := &file_clusterpb_cluster_proto_msgTypes[154]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12487,7 +12690,7 @@ func (x *AssignAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignAttempt.ProtoReflect.Descriptor instead.
 func (*AssignAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{151}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{154}
 }
 
 func (x *AssignAttempt) GetAttempt() *AttemptID {
@@ -12578,7 +12781,7 @@ type CancelAttempt struct {
 
 func (x *CancelAttempt) Reset() {
 	*x = CancelAttempt{}
-	mi := &file_clusterpb_cluster_proto_msgTypes[152]
+	mi := &file_clusterpb_cluster_proto_msgTypes[155]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12590,7 +12793,7 @@ func (x *CancelAttempt) String() string {
 func (*CancelAttempt) ProtoMessage() {}
 
 func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_clusterpb_cluster_proto_msgTypes[152]
+	mi := &file_clusterpb_cluster_proto_msgTypes[155]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12603,7 +12806,7 @@ func (x *CancelAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelAttempt.ProtoReflect.Descriptor instead.
 func (*CancelAttempt) Descriptor() ([]byte, []int) {
-	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{152}
+	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{155}
 }
 
 func (x *CancelAttempt) GetAttempt() *AttemptID {
@@ -12624,7 +12827,7 @@ var File_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\xcf \n" +
+	"\x17clusterpb/cluster.proto\x12\x11tenuto.cluster.v1\x1a\x17journalpb/journal.proto\"\x95!\n" +
 	"\aRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
@@ -12708,7 +12911,9 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\tintroduce\x18x \x01(\v2#.tenuto.cluster.v1.IntroduceRequestH\x00R\tintroduce\x12M\n" +
 	"\rrecord_backup\x18Z \x01(\v2&.tenuto.cluster.v1.RecordBackupRequestH\x00R\frecordBackup\x12J\n" +
 	"\fcheck_worker\x18n \x01(\v2%.tenuto.cluster.v1.CheckWorkerRequestH\x00R\vcheckWorker\x12J\n" +
-	"\flist_workers\x18o \x01(\v2%.tenuto.cluster.v1.ListWorkersRequestH\x00R\vlistWorkersB\x06\n" +
+	"\flist_workers\x18o \x01(\v2%.tenuto.cluster.v1.ListWorkersRequestH\x00R\vlistWorkers\x12D\n" +
+	"\n" +
+	"sign_token\x18p \x01(\v2#.tenuto.cluster.v1.SignTokenRequestH\x00R\tsignTokenB\x06\n" +
 	"\x04callB\x0e\n" +
 	"\f_first_index\"\xb2\x05\n" +
 	"\fStartRequest\x12\x12\n" +
@@ -12859,7 +13064,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0eHistoryRequest\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\"\n" +
 	"\rfrom_event_id\x18\x02 \x01(\x04R\vfromEventId\x12\x14\n" +
-	"\x05paged\x18\x03 \x01(\bR\x05paged\"\xd4\x1d\n" +
+	"\x05paged\x18\x03 \x01(\bR\x05paged\"\x99\x1e\n" +
 	"\bResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x124\n" +
 	"\afailure\x18\x02 \x01(\v2\x1a.tenuto.cluster.v1.FailureR\afailure\x12#\n" +
@@ -12931,7 +13136,9 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\tintroduce\x18x \x01(\v2\".tenuto.cluster.v1.IntroduceResultH\x00R\tintroduce\x12H\n" +
 	"\rrecord_backup\x18Z \x01(\v2!.tenuto.cluster.v1.BackupRecordedH\x00R\frecordBackup\x12I\n" +
 	"\fcheck_worker\x18n \x01(\v2$.tenuto.cluster.v1.CheckWorkerResultH\x00R\vcheckWorker\x12I\n" +
-	"\flist_workers\x18o \x01(\v2$.tenuto.cluster.v1.ListWorkersResultH\x00R\vlistWorkersB\b\n" +
+	"\flist_workers\x18o \x01(\v2$.tenuto.cluster.v1.ListWorkersResultH\x00R\vlistWorkers\x12C\n" +
+	"\n" +
+	"sign_token\x18p \x01(\v2\".tenuto.cluster.v1.SignTokenResultH\x00R\tsignTokenB\b\n" +
 	"\x06result\"\x0f\n" +
 	"\rControlResult\"\xf8\x03\n" +
 	"\x0eOperateRequest\x12:\n" +
@@ -13528,8 +13735,14 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\baccepted\x18\x01 \x01(\bR\baccepted\"\x14\n" +
 	"\x12CommitIndexRequest\"\x13\n" +
 	"\x11CommitIndexResult\"\x14\n" +
-	"\x12CheckWorkerRequest\"\x13\n" +
-	"\x11CheckWorkerResult\"\x14\n" +
+	"\x12CheckWorkerRequest\":\n" +
+	"\x11CheckWorkerResult\x12%\n" +
+	"\x0ecompletion_url\x18\x01 \x01(\tR\rcompletionUrl\"f\n" +
+	"\x10SignTokenRequest\x126\n" +
+	"\aattempt\x18\x01 \x01(\v2\x1c.tenuto.cluster.v1.AttemptIDR\aattempt\x12\x1a\n" +
+	"\blifetime\x18\x02 \x01(\x03R\blifetime\"'\n" +
+	"\x0fSignTokenResult\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\"\x14\n" +
 	"\x12ListWorkersRequest\"Q\n" +
 	"\x11ListWorkersResult\x12<\n" +
 	"\aworkers\x18\x01 \x03(\v2\".tenuto.cluster.v1.ConnectedWorkerR\aworkers\"\xf2\x01\n" +
@@ -13544,7 +13757,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05slots\x18\x06 \x01(\rR\x05slots\x12\x12\n" +
 	"\x04used\x18\a \x01(\rR\x04used\x12\x14\n" +
 	"\x05since\x18\b \x01(\x03R\x05since\x12!\n" +
-	"\flast_contact\x18\t \x01(\x03R\vlastContact\"\xd9\x02\n" +
+	"\flast_contact\x18\t \x01(\x03R\vlastContact\"\xa4\x03\n" +
 	"\n" +
 	"FromWorker\x12?\n" +
 	"\bregister\x18\x01 \x01(\v2!.tenuto.cluster.v1.RegisterWorkerH\x00R\bregister\x12L\n" +
@@ -13553,8 +13766,11 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"free_slots\x18\x03 \x01(\rH\x00R\tfreeSlots\x12<\n" +
 	"\theartbeat\x18\x04 \x01(\v2\x1c.tenuto.cluster.v1.HeartbeatH\x00R\theartbeat\x12:\n" +
 	"\x06result\x18\x05 \x01(\v2 .tenuto.cluster.v1.AttemptResultH\x00R\x06result\x12\x16\n" +
-	"\x05drain\x18\x06 \x01(\bH\x00R\x05drainB\t\n" +
-	"\amessage\"\xe9\x03\n" +
+	"\x05drain\x18\x06 \x01(\bH\x00R\x05drain\x12I\n" +
+	"\x0estop_assigning\x18\a \x01(\v2 .tenuto.cluster.v1.StopAssigningH\x00R\rstopAssigningB\t\n" +
+	"\amessage\"I\n" +
+	"\rStopAssigning\x128\n" +
+	"\breturned\x18\x01 \x03(\v2\x1c.tenuto.cluster.v1.AttemptIDR\breturned\"\xe9\x03\n" +
 	"\x0eRegisterWorker\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1e\n" +
@@ -13639,7 +13855,7 @@ func file_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 158)
+var file_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 161)
 var file_clusterpb_cluster_proto_goTypes = []any{
 	(ReusePolicy)(0),                  // 0: tenuto.cluster.v1.ReusePolicy
 	(CodeList)(0),                     // 1: tenuto.cluster.v1.CodeList
@@ -13786,40 +14002,43 @@ var file_clusterpb_cluster_proto_goTypes = []any{
 	(*CommitIndexResult)(nil),         // 142: tenuto.cluster.v1.CommitIndexResult
 	(*CheckWorkerRequest)(nil),        // 143: tenuto.cluster.v1.CheckWorkerRequest
 	(*CheckWorkerResult)(nil),         // 144: tenuto.cluster.v1.CheckWorkerResult
-	(*ListWorkersRequest)(nil),        // 145: tenuto.cluster.v1.ListWorkersRequest
-	(*ListWorkersResult)(nil),         // 146: tenuto.cluster.v1.ListWorkersResult
-	(*ConnectedWorker)(nil),           // 147: tenuto.cluster.v1.ConnectedWorker
-	(*FromWorker)(nil),                // 148: tenuto.cluster.v1.FromWorker
-	(*RegisterWorker)(nil),            // 149: tenuto.cluster.v1.RegisterWorker
-	(*OrchestrationCode)(nil),         // 150: tenuto.cluster.v1.OrchestrationCode
-	(*AttemptID)(nil),                 // 151: tenuto.cluster.v1.AttemptID
-	(*RunningAttempt)(nil),            // 152: tenuto.cluster.v1.RunningAttempt
-	(*Heartbeat)(nil),                 // 153: tenuto.cluster.v1.Heartbeat
-	(*AttemptResult)(nil),             // 154: tenuto.cluster.v1.AttemptResult
-	(*ToWorker)(nil),                  // 155: tenuto.cluster.v1.ToWorker
-	(*AssignAttempt)(nil),             // 156: tenuto.cluster.v1.AssignAttempt
-	(*CancelAttempt)(nil),             // 157: tenuto.cluster.v1.CancelAttempt
-	nil,                               // 158: tenuto.cluster.v1.StartRequest.TagsEntry
-	nil,                               // 159: tenuto.cluster.v1.ListRequest.TagsEntry
-	nil,                               // 160: tenuto.cluster.v1.ListRequest.AttributesEntry
-	nil,                               // 161: tenuto.cluster.v1.Status.TagsEntry
-	nil,                               // 162: tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	(*journalpb.Payload)(nil),         // 163: tenuto.journal.v1.Payload
-	(*journalpb.Header)(nil),          // 164: tenuto.journal.v1.Header
-	(*journalpb.RetryPolicy)(nil),     // 165: tenuto.journal.v1.RetryPolicy
-	(*journalpb.Error)(nil),           // 166: tenuto.journal.v1.Error
-	(*journalpb.ValueSet)(nil),        // 167: tenuto.journal.v1.ValueSet
-	(*journalpb.ActivityOptions)(nil), // 168: tenuto.journal.v1.ActivityOptions
-	(journalpb.MemberRole_Pin)(0),     // 169: tenuto.journal.v1.MemberRole.Pin
-	(*journalpb.OperationRef)(nil),    // 170: tenuto.journal.v1.OperationRef
-	(*journalpb.AttributeSet)(nil),    // 171: tenuto.journal.v1.AttributeSet
-	(*journalpb.Lineage)(nil),         // 172: tenuto.journal.v1.Lineage
-	(*journalpb.Operation)(nil),       // 173: tenuto.journal.v1.Operation
-	(*journalpb.PausedActivity)(nil),  // 174: tenuto.journal.v1.PausedActivity
-	(*journalpb.JoinToken)(nil),       // 175: tenuto.journal.v1.JoinToken
-	(*journalpb.Event)(nil),           // 176: tenuto.journal.v1.Event
-	(*journalpb.Instance)(nil),        // 177: tenuto.journal.v1.Instance
-	(*journalpb.BackupRecord)(nil),    // 178: tenuto.journal.v1.BackupRecord
+	(*SignTokenRequest)(nil),          // 145: tenuto.cluster.v1.SignTokenRequest
+	(*SignTokenResult)(nil),           // 146: tenuto.cluster.v1.SignTokenResult
+	(*ListWorkersRequest)(nil),        // 147: tenuto.cluster.v1.ListWorkersRequest
+	(*ListWorkersResult)(nil),         // 148: tenuto.cluster.v1.ListWorkersResult
+	(*ConnectedWorker)(nil),           // 149: tenuto.cluster.v1.ConnectedWorker
+	(*FromWorker)(nil),                // 150: tenuto.cluster.v1.FromWorker
+	(*StopAssigning)(nil),             // 151: tenuto.cluster.v1.StopAssigning
+	(*RegisterWorker)(nil),            // 152: tenuto.cluster.v1.RegisterWorker
+	(*OrchestrationCode)(nil),         // 153: tenuto.cluster.v1.OrchestrationCode
+	(*AttemptID)(nil),                 // 154: tenuto.cluster.v1.AttemptID
+	(*RunningAttempt)(nil),            // 155: tenuto.cluster.v1.RunningAttempt
+	(*Heartbeat)(nil),                 // 156: tenuto.cluster.v1.Heartbeat
+	(*AttemptResult)(nil),             // 157: tenuto.cluster.v1.AttemptResult
+	(*ToWorker)(nil),                  // 158: tenuto.cluster.v1.ToWorker
+	(*AssignAttempt)(nil),             // 159: tenuto.cluster.v1.AssignAttempt
+	(*CancelAttempt)(nil),             // 160: tenuto.cluster.v1.CancelAttempt
+	nil,                               // 161: tenuto.cluster.v1.StartRequest.TagsEntry
+	nil,                               // 162: tenuto.cluster.v1.ListRequest.TagsEntry
+	nil,                               // 163: tenuto.cluster.v1.ListRequest.AttributesEntry
+	nil,                               // 164: tenuto.cluster.v1.Status.TagsEntry
+	nil,                               // 165: tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	(*journalpb.Payload)(nil),         // 166: tenuto.journal.v1.Payload
+	(*journalpb.Header)(nil),          // 167: tenuto.journal.v1.Header
+	(*journalpb.RetryPolicy)(nil),     // 168: tenuto.journal.v1.RetryPolicy
+	(*journalpb.Error)(nil),           // 169: tenuto.journal.v1.Error
+	(*journalpb.ValueSet)(nil),        // 170: tenuto.journal.v1.ValueSet
+	(*journalpb.ActivityOptions)(nil), // 171: tenuto.journal.v1.ActivityOptions
+	(journalpb.MemberRole_Pin)(0),     // 172: tenuto.journal.v1.MemberRole.Pin
+	(*journalpb.OperationRef)(nil),    // 173: tenuto.journal.v1.OperationRef
+	(*journalpb.AttributeSet)(nil),    // 174: tenuto.journal.v1.AttributeSet
+	(*journalpb.Lineage)(nil),         // 175: tenuto.journal.v1.Lineage
+	(*journalpb.Operation)(nil),       // 176: tenuto.journal.v1.Operation
+	(*journalpb.PausedActivity)(nil),  // 177: tenuto.journal.v1.PausedActivity
+	(*journalpb.JoinToken)(nil),       // 178: tenuto.journal.v1.JoinToken
+	(*journalpb.Event)(nil),           // 179: tenuto.journal.v1.Event
+	(*journalpb.Instance)(nil),        // 180: tenuto.journal.v1.Instance
+	(*journalpb.BackupRecord)(nil),    // 181: tenuto.journal.v1.BackupRecord
 }
 var file_clusterpb_cluster_proto_depIdxs = []int32{
 	6,   // 0: tenuto.cluster.v1.Request.start:type_name -> tenuto.cluster.v1.StartRequest
@@ -13875,180 +14094,185 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	85,  // 50: tenuto.cluster.v1.Request.introduce:type_name -> tenuto.cluster.v1.IntroduceRequest
 	103, // 51: tenuto.cluster.v1.Request.record_backup:type_name -> tenuto.cluster.v1.RecordBackupRequest
 	143, // 52: tenuto.cluster.v1.Request.check_worker:type_name -> tenuto.cluster.v1.CheckWorkerRequest
-	145, // 53: tenuto.cluster.v1.Request.list_workers:type_name -> tenuto.cluster.v1.ListWorkersRequest
-	163, // 54: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
-	158, // 55: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
-	0,   // 56: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
-	25,  // 57: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
-	164, // 58: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
-	165, // 59: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
-	17,  // 60: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
-	8,   // 61: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
-	6,   // 62: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
-	10,  // 63: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
-	28,  // 64: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
-	2,   // 65: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
-	159, // 66: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
-	160, // 67: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
-	13,  // 68: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
-	14,  // 69: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
-	163, // 70: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
-	163, // 71: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
-	166, // 72: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
-	163, // 73: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
-	164, // 74: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
-	166, // 75: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
-	167, // 76: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
-	23,  // 77: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
-	166, // 78: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
-	163, // 79: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
-	164, // 80: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
-	48,  // 81: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
-	53,  // 82: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
-	54,  // 83: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
-	55,  // 84: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
-	56,  // 85: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
-	29,  // 86: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
-	45,  // 87: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
-	47,  // 88: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
-	16,  // 89: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
-	18,  // 90: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
-	22,  // 91: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
-	20,  // 92: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
-	60,  // 93: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
-	62,  // 94: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
-	65,  // 95: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
-	68,  // 96: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
-	71,  // 97: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
-	84,  // 98: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
-	88,  // 99: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
-	74,  // 100: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
-	93,  // 101: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
-	140, // 102: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
-	142, // 103: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
-	9,   // 104: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
-	90,  // 105: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
-	76,  // 106: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
-	78,  // 107: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
-	80,  // 108: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
-	82,  // 109: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
-	31,  // 110: tenuto.cluster.v1.Response.operate:type_name -> tenuto.cluster.v1.OperateResult
-	44,  // 111: tenuto.cluster.v1.Response.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityResult
-	33,  // 112: tenuto.cluster.v1.Response.copy:type_name -> tenuto.cluster.v1.CopyResult
-	35,  // 113: tenuto.cluster.v1.Response.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipResult
-	133, // 114: tenuto.cluster.v1.Response.node_report:type_name -> tenuto.cluster.v1.NodeReport
-	96,  // 115: tenuto.cluster.v1.Response.begin_backup:type_name -> tenuto.cluster.v1.BackupBegun
-	100, // 116: tenuto.cluster.v1.Response.read_backup:type_name -> tenuto.cluster.v1.BackupBytes
-	102, // 117: tenuto.cluster.v1.Response.end_backup:type_name -> tenuto.cluster.v1.BackupEnded
-	107, // 118: tenuto.cluster.v1.Response.record_cut:type_name -> tenuto.cluster.v1.CutRecorded
-	37,  // 119: tenuto.cluster.v1.Response.set_role:type_name -> tenuto.cluster.v1.SetRoleResult
-	39,  // 120: tenuto.cluster.v1.Response.protocols:type_name -> tenuto.cluster.v1.ProtocolsResult
-	42,  // 121: tenuto.cluster.v1.Response.finalize:type_name -> tenuto.cluster.v1.FinalizeResult
-	109, // 122: tenuto.cluster.v1.Response.view:type_name -> tenuto.cluster.v1.Viewed
-	111, // 123: tenuto.cluster.v1.Response.compare:type_name -> tenuto.cluster.v1.RangeDigest
-	114, // 124: tenuto.cluster.v1.Response.compare_events:type_name -> tenuto.cluster.v1.EventHashes
-	117, // 125: tenuto.cluster.v1.Response.read_view:type_name -> tenuto.cluster.v1.ViewBytes
-	119, // 126: tenuto.cluster.v1.Response.repair:type_name -> tenuto.cluster.v1.Repaired
-	121, // 127: tenuto.cluster.v1.Response.end_view:type_name -> tenuto.cluster.v1.ViewEnded
-	123, // 128: tenuto.cluster.v1.Response.verify:type_name -> tenuto.cluster.v1.VerifyStatus
-	127, // 129: tenuto.cluster.v1.Response.accept_replica:type_name -> tenuto.cluster.v1.ReplicaAccepted
-	129, // 130: tenuto.cluster.v1.Response.prove:type_name -> tenuto.cluster.v1.SignedHistory
-	131, // 131: tenuto.cluster.v1.Response.signing_key:type_name -> tenuto.cluster.v1.SigningKey
-	86,  // 132: tenuto.cluster.v1.Response.introduce:type_name -> tenuto.cluster.v1.IntroduceResult
-	104, // 133: tenuto.cluster.v1.Response.record_backup:type_name -> tenuto.cluster.v1.BackupRecorded
-	144, // 134: tenuto.cluster.v1.Response.check_worker:type_name -> tenuto.cluster.v1.CheckWorkerResult
-	146, // 135: tenuto.cluster.v1.Response.list_workers:type_name -> tenuto.cluster.v1.ListWorkersResult
-	3,   // 136: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
-	163, // 137: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
-	166, // 138: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
-	168, // 139: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
-	4,   // 140: tenuto.cluster.v1.CopyRequest.kind:type_name -> tenuto.cluster.v1.CopyRequest.Kind
-	163, // 141: tenuto.cluster.v1.CopyRequest.input:type_name -> tenuto.journal.v1.Payload
-	169, // 142: tenuto.cluster.v1.SetRoleRequest.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
-	40,  // 143: tenuto.cluster.v1.ProtocolsResult.members:type_name -> tenuto.cluster.v1.MemberProtocol
-	57,  // 144: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
-	46,  // 145: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
-	52,  // 146: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
-	51,  // 147: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
-	166, // 148: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
-	50,  // 149: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
-	49,  // 150: tenuto.cluster.v1.Failure.copy_refusal:type_name -> tenuto.cluster.v1.CopyRefusal
-	18,  // 151: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
-	57,  // 152: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
-	163, // 153: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
-	166, // 154: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
-	58,  // 155: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
-	170, // 156: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
-	161, // 157: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
-	163, // 158: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
-	171, // 159: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
-	172, // 160: tenuto.cluster.v1.Status.lineage:type_name -> tenuto.journal.v1.Lineage
-	163, // 161: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
-	166, // 162: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
-	63,  // 163: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
-	173, // 164: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
-	174, // 165: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
-	57,  // 166: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
-	67,  // 167: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
-	69,  // 168: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
-	67,  // 169: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
-	72,  // 170: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
-	172, // 171: tenuto.cluster.v1.MembersResult.lineages:type_name -> tenuto.journal.v1.Lineage
-	169, // 172: tenuto.cluster.v1.Member.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
-	175, // 173: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
-	92,  // 174: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
-	176, // 175: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
-	170, // 176: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
-	94,  // 177: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
-	177, // 178: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
-	176, // 179: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
-	97,  // 180: tenuto.cluster.v1.BackupBegun.partitions:type_name -> tenuto.cluster.v1.BackupPartition
-	98,  // 181: tenuto.cluster.v1.BackupPartition.files:type_name -> tenuto.cluster.v1.BackupFile
-	178, // 182: tenuto.cluster.v1.RecordBackupRequest.outcome:type_name -> tenuto.journal.v1.BackupRecord
-	178, // 183: tenuto.cluster.v1.BackupReport.record:type_name -> tenuto.journal.v1.BackupRecord
-	112, // 184: tenuto.cluster.v1.RangeDigest.each:type_name -> tenuto.cluster.v1.InstanceDigest
-	115, // 185: tenuto.cluster.v1.EventHashes.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
-	124, // 186: tenuto.cluster.v1.VerifyStatus.differences:type_name -> tenuto.cluster.v1.Difference
-	125, // 187: tenuto.cluster.v1.VerifyStatus.digests:type_name -> tenuto.cluster.v1.SignedDigest
-	115, // 188: tenuto.cluster.v1.SignedHistory.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
-	134, // 189: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
-	135, // 190: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
-	136, // 191: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
-	150, // 192: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	137, // 193: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
-	105, // 194: tenuto.cluster.v1.NodeReport.backup:type_name -> tenuto.cluster.v1.BackupReport
-	172, // 195: tenuto.cluster.v1.NodeReport.lineage:type_name -> tenuto.journal.v1.Lineage
-	138, // 196: tenuto.cluster.v1.ActivityReport.queues:type_name -> tenuto.cluster.v1.TagQueue
-	147, // 197: tenuto.cluster.v1.ListWorkersResult.workers:type_name -> tenuto.cluster.v1.ConnectedWorker
-	149, // 198: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
-	152, // 199: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
-	153, // 200: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
-	154, // 201: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
-	162, // 202: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	150, // 203: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	1,   // 204: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
-	170, // 205: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
-	151, // 206: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	151, // 207: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	163, // 208: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
-	151, // 209: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	163, // 210: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
-	166, // 211: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
-	163, // 212: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
-	156, // 213: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
-	157, // 214: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
-	151, // 215: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
-	151, // 216: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	163, // 217: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
-	166, // 218: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
-	163, // 219: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
-	164, // 220: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
-	151, // 221: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	222, // [222:222] is the sub-list for method output_type
-	222, // [222:222] is the sub-list for method input_type
-	222, // [222:222] is the sub-list for extension type_name
-	222, // [222:222] is the sub-list for extension extendee
-	0,   // [0:222] is the sub-list for field type_name
+	147, // 53: tenuto.cluster.v1.Request.list_workers:type_name -> tenuto.cluster.v1.ListWorkersRequest
+	145, // 54: tenuto.cluster.v1.Request.sign_token:type_name -> tenuto.cluster.v1.SignTokenRequest
+	166, // 55: tenuto.cluster.v1.StartRequest.input:type_name -> tenuto.journal.v1.Payload
+	161, // 56: tenuto.cluster.v1.StartRequest.tags:type_name -> tenuto.cluster.v1.StartRequest.TagsEntry
+	0,   // 57: tenuto.cluster.v1.StartRequest.reuse:type_name -> tenuto.cluster.v1.ReusePolicy
+	25,  // 58: tenuto.cluster.v1.StartRequest.send:type_name -> tenuto.cluster.v1.SendRequest
+	167, // 59: tenuto.cluster.v1.StartRequest.headers:type_name -> tenuto.journal.v1.Header
+	168, // 60: tenuto.cluster.v1.StartRequest.retry:type_name -> tenuto.journal.v1.RetryPolicy
+	17,  // 61: tenuto.cluster.v1.StartRequest.begin_with:type_name -> tenuto.cluster.v1.UpdateRequest
+	8,   // 62: tenuto.cluster.v1.StartBatchRequest.starts:type_name -> tenuto.cluster.v1.InstanceStart
+	6,   // 63: tenuto.cluster.v1.InstanceStart.start:type_name -> tenuto.cluster.v1.StartRequest
+	10,  // 64: tenuto.cluster.v1.StartBatchResult.items:type_name -> tenuto.cluster.v1.StartBatchItem
+	28,  // 65: tenuto.cluster.v1.StartBatchItem.response:type_name -> tenuto.cluster.v1.Response
+	2,   // 66: tenuto.cluster.v1.ControlRequest.kind:type_name -> tenuto.cluster.v1.ControlRequest.Kind
+	162, // 67: tenuto.cluster.v1.ListRequest.tags:type_name -> tenuto.cluster.v1.ListRequest.TagsEntry
+	163, // 68: tenuto.cluster.v1.ListRequest.attributes:type_name -> tenuto.cluster.v1.ListRequest.AttributesEntry
+	13,  // 69: tenuto.cluster.v1.ListRequest.waiting:type_name -> tenuto.cluster.v1.WaitingFilter
+	14,  // 70: tenuto.cluster.v1.ListRequest.failing:type_name -> tenuto.cluster.v1.FailingFilter
+	166, // 71: tenuto.cluster.v1.QueryRequest.input:type_name -> tenuto.journal.v1.Payload
+	166, // 72: tenuto.cluster.v1.QueryResult.output:type_name -> tenuto.journal.v1.Payload
+	169, // 73: tenuto.cluster.v1.QueryResult.error:type_name -> tenuto.journal.v1.Error
+	166, // 74: tenuto.cluster.v1.UpdateRequest.input:type_name -> tenuto.journal.v1.Payload
+	167, // 75: tenuto.cluster.v1.UpdateRequest.headers:type_name -> tenuto.journal.v1.Header
+	169, // 76: tenuto.cluster.v1.UpdateResult.rejection:type_name -> tenuto.journal.v1.Error
+	170, // 77: tenuto.cluster.v1.ValuesResult.values:type_name -> tenuto.journal.v1.ValueSet
+	23,  // 78: tenuto.cluster.v1.ExecutionsResult.executions:type_name -> tenuto.cluster.v1.Execution
+	169, // 79: tenuto.cluster.v1.Execution.retried:type_name -> tenuto.journal.v1.Error
+	166, // 80: tenuto.cluster.v1.SendRequest.data:type_name -> tenuto.journal.v1.Payload
+	167, // 81: tenuto.cluster.v1.SendRequest.headers:type_name -> tenuto.journal.v1.Header
+	48,  // 82: tenuto.cluster.v1.Response.failure:type_name -> tenuto.cluster.v1.Failure
+	53,  // 83: tenuto.cluster.v1.Response.start:type_name -> tenuto.cluster.v1.StartResult
+	54,  // 84: tenuto.cluster.v1.Response.send:type_name -> tenuto.cluster.v1.SendResult
+	55,  // 85: tenuto.cluster.v1.Response.get:type_name -> tenuto.cluster.v1.GetResult
+	56,  // 86: tenuto.cluster.v1.Response.history:type_name -> tenuto.cluster.v1.HistoryResult
+	29,  // 87: tenuto.cluster.v1.Response.control:type_name -> tenuto.cluster.v1.ControlResult
+	45,  // 88: tenuto.cluster.v1.Response.list:type_name -> tenuto.cluster.v1.ListResult
+	47,  // 89: tenuto.cluster.v1.Response.purge:type_name -> tenuto.cluster.v1.PurgeResult
+	16,  // 90: tenuto.cluster.v1.Response.query:type_name -> tenuto.cluster.v1.QueryResult
+	18,  // 91: tenuto.cluster.v1.Response.update:type_name -> tenuto.cluster.v1.UpdateResult
+	22,  // 92: tenuto.cluster.v1.Response.executions:type_name -> tenuto.cluster.v1.ExecutionsResult
+	20,  // 93: tenuto.cluster.v1.Response.values:type_name -> tenuto.cluster.v1.ValuesResult
+	60,  // 94: tenuto.cluster.v1.Response.complete:type_name -> tenuto.cluster.v1.CompleteResult
+	62,  // 95: tenuto.cluster.v1.Response.pending:type_name -> tenuto.cluster.v1.PendingResult
+	65,  // 96: tenuto.cluster.v1.Response.wait:type_name -> tenuto.cluster.v1.WaitResult
+	68,  // 97: tenuto.cluster.v1.Response.watch:type_name -> tenuto.cluster.v1.WatchResult
+	71,  // 98: tenuto.cluster.v1.Response.members:type_name -> tenuto.cluster.v1.MembersResult
+	84,  // 99: tenuto.cluster.v1.Response.join:type_name -> tenuto.cluster.v1.JoinResult
+	88,  // 100: tenuto.cluster.v1.Response.remove_member:type_name -> tenuto.cluster.v1.RemoveMemberResult
+	74,  // 101: tenuto.cluster.v1.Response.issue_token:type_name -> tenuto.cluster.v1.IssueTokenResult
+	93,  // 102: tenuto.cluster.v1.Response.cross_messages:type_name -> tenuto.cluster.v1.CrossMessagesResult
+	140, // 103: tenuto.cluster.v1.Response.offer_leadership:type_name -> tenuto.cluster.v1.OfferLeadershipResult
+	142, // 104: tenuto.cluster.v1.Response.commit_index:type_name -> tenuto.cluster.v1.CommitIndexResult
+	9,   // 105: tenuto.cluster.v1.Response.start_batch:type_name -> tenuto.cluster.v1.StartBatchResult
+	90,  // 106: tenuto.cluster.v1.Response.adopt_member:type_name -> tenuto.cluster.v1.AdoptMemberResult
+	76,  // 107: tenuto.cluster.v1.Response.list_tokens:type_name -> tenuto.cluster.v1.ListTokensResult
+	78,  // 108: tenuto.cluster.v1.Response.revoke_token:type_name -> tenuto.cluster.v1.RevokeTokenResult
+	80,  // 109: tenuto.cluster.v1.Response.get_settings:type_name -> tenuto.cluster.v1.GetSettingsResult
+	82,  // 110: tenuto.cluster.v1.Response.change_settings:type_name -> tenuto.cluster.v1.ChangeSettingsResult
+	31,  // 111: tenuto.cluster.v1.Response.operate:type_name -> tenuto.cluster.v1.OperateResult
+	44,  // 112: tenuto.cluster.v1.Response.pause_activity:type_name -> tenuto.cluster.v1.PauseActivityResult
+	33,  // 113: tenuto.cluster.v1.Response.copy:type_name -> tenuto.cluster.v1.CopyResult
+	35,  // 114: tenuto.cluster.v1.Response.transfer_leadership:type_name -> tenuto.cluster.v1.TransferLeadershipResult
+	133, // 115: tenuto.cluster.v1.Response.node_report:type_name -> tenuto.cluster.v1.NodeReport
+	96,  // 116: tenuto.cluster.v1.Response.begin_backup:type_name -> tenuto.cluster.v1.BackupBegun
+	100, // 117: tenuto.cluster.v1.Response.read_backup:type_name -> tenuto.cluster.v1.BackupBytes
+	102, // 118: tenuto.cluster.v1.Response.end_backup:type_name -> tenuto.cluster.v1.BackupEnded
+	107, // 119: tenuto.cluster.v1.Response.record_cut:type_name -> tenuto.cluster.v1.CutRecorded
+	37,  // 120: tenuto.cluster.v1.Response.set_role:type_name -> tenuto.cluster.v1.SetRoleResult
+	39,  // 121: tenuto.cluster.v1.Response.protocols:type_name -> tenuto.cluster.v1.ProtocolsResult
+	42,  // 122: tenuto.cluster.v1.Response.finalize:type_name -> tenuto.cluster.v1.FinalizeResult
+	109, // 123: tenuto.cluster.v1.Response.view:type_name -> tenuto.cluster.v1.Viewed
+	111, // 124: tenuto.cluster.v1.Response.compare:type_name -> tenuto.cluster.v1.RangeDigest
+	114, // 125: tenuto.cluster.v1.Response.compare_events:type_name -> tenuto.cluster.v1.EventHashes
+	117, // 126: tenuto.cluster.v1.Response.read_view:type_name -> tenuto.cluster.v1.ViewBytes
+	119, // 127: tenuto.cluster.v1.Response.repair:type_name -> tenuto.cluster.v1.Repaired
+	121, // 128: tenuto.cluster.v1.Response.end_view:type_name -> tenuto.cluster.v1.ViewEnded
+	123, // 129: tenuto.cluster.v1.Response.verify:type_name -> tenuto.cluster.v1.VerifyStatus
+	127, // 130: tenuto.cluster.v1.Response.accept_replica:type_name -> tenuto.cluster.v1.ReplicaAccepted
+	129, // 131: tenuto.cluster.v1.Response.prove:type_name -> tenuto.cluster.v1.SignedHistory
+	131, // 132: tenuto.cluster.v1.Response.signing_key:type_name -> tenuto.cluster.v1.SigningKey
+	86,  // 133: tenuto.cluster.v1.Response.introduce:type_name -> tenuto.cluster.v1.IntroduceResult
+	104, // 134: tenuto.cluster.v1.Response.record_backup:type_name -> tenuto.cluster.v1.BackupRecorded
+	144, // 135: tenuto.cluster.v1.Response.check_worker:type_name -> tenuto.cluster.v1.CheckWorkerResult
+	148, // 136: tenuto.cluster.v1.Response.list_workers:type_name -> tenuto.cluster.v1.ListWorkersResult
+	146, // 137: tenuto.cluster.v1.Response.sign_token:type_name -> tenuto.cluster.v1.SignTokenResult
+	3,   // 138: tenuto.cluster.v1.OperateRequest.kind:type_name -> tenuto.cluster.v1.OperateRequest.Kind
+	166, // 139: tenuto.cluster.v1.OperateRequest.result:type_name -> tenuto.journal.v1.Payload
+	169, // 140: tenuto.cluster.v1.OperateRequest.error:type_name -> tenuto.journal.v1.Error
+	171, // 141: tenuto.cluster.v1.OperateRequest.options:type_name -> tenuto.journal.v1.ActivityOptions
+	4,   // 142: tenuto.cluster.v1.CopyRequest.kind:type_name -> tenuto.cluster.v1.CopyRequest.Kind
+	166, // 143: tenuto.cluster.v1.CopyRequest.input:type_name -> tenuto.journal.v1.Payload
+	172, // 144: tenuto.cluster.v1.SetRoleRequest.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
+	40,  // 145: tenuto.cluster.v1.ProtocolsResult.members:type_name -> tenuto.cluster.v1.MemberProtocol
+	57,  // 146: tenuto.cluster.v1.ListResult.instances:type_name -> tenuto.cluster.v1.Status
+	46,  // 147: tenuto.cluster.v1.ListResult.groups:type_name -> tenuto.cluster.v1.InstanceGroup
+	52,  // 148: tenuto.cluster.v1.Failure.versions:type_name -> tenuto.cluster.v1.VersionMismatch
+	51,  // 149: tenuto.cluster.v1.Failure.not_registered:type_name -> tenuto.cluster.v1.NotRegistered
+	169, // 150: tenuto.cluster.v1.Failure.payload:type_name -> tenuto.journal.v1.Error
+	50,  // 151: tenuto.cluster.v1.Failure.operation_kind:type_name -> tenuto.cluster.v1.OperationKind
+	49,  // 152: tenuto.cluster.v1.Failure.copy_refusal:type_name -> tenuto.cluster.v1.CopyRefusal
+	18,  // 153: tenuto.cluster.v1.StartResult.update:type_name -> tenuto.cluster.v1.UpdateResult
+	57,  // 154: tenuto.cluster.v1.GetResult.status:type_name -> tenuto.cluster.v1.Status
+	166, // 155: tenuto.cluster.v1.Status.output:type_name -> tenuto.journal.v1.Payload
+	169, // 156: tenuto.cluster.v1.Status.error:type_name -> tenuto.journal.v1.Error
+	58,  // 157: tenuto.cluster.v1.Status.mismatch:type_name -> tenuto.cluster.v1.Mismatch
+	173, // 158: tenuto.cluster.v1.Status.parent:type_name -> tenuto.journal.v1.OperationRef
+	164, // 159: tenuto.cluster.v1.Status.tags:type_name -> tenuto.cluster.v1.Status.TagsEntry
+	166, // 160: tenuto.cluster.v1.Status.custom_status:type_name -> tenuto.journal.v1.Payload
+	174, // 161: tenuto.cluster.v1.Status.attributes:type_name -> tenuto.journal.v1.AttributeSet
+	175, // 162: tenuto.cluster.v1.Status.lineage:type_name -> tenuto.journal.v1.Lineage
+	166, // 163: tenuto.cluster.v1.CompleteRequest.result:type_name -> tenuto.journal.v1.Payload
+	169, // 164: tenuto.cluster.v1.CompleteRequest.error:type_name -> tenuto.journal.v1.Error
+	63,  // 165: tenuto.cluster.v1.PendingResult.operations:type_name -> tenuto.cluster.v1.OpenOperation
+	176, // 166: tenuto.cluster.v1.OpenOperation.operation:type_name -> tenuto.journal.v1.Operation
+	177, // 167: tenuto.cluster.v1.OpenOperation.paused:type_name -> tenuto.journal.v1.PausedActivity
+	57,  // 168: tenuto.cluster.v1.WaitResult.status:type_name -> tenuto.cluster.v1.Status
+	67,  // 169: tenuto.cluster.v1.WatchRequest.run:type_name -> tenuto.cluster.v1.WatchedRun
+	69,  // 170: tenuto.cluster.v1.WatchResult.events:type_name -> tenuto.cluster.v1.WatchedEvent
+	67,  // 171: tenuto.cluster.v1.WatchResult.run:type_name -> tenuto.cluster.v1.WatchedRun
+	72,  // 172: tenuto.cluster.v1.MembersResult.members:type_name -> tenuto.cluster.v1.Member
+	175, // 173: tenuto.cluster.v1.MembersResult.lineages:type_name -> tenuto.journal.v1.Lineage
+	172, // 174: tenuto.cluster.v1.Member.pin:type_name -> tenuto.journal.v1.MemberRole.Pin
+	178, // 175: tenuto.cluster.v1.ListTokensResult.tokens:type_name -> tenuto.journal.v1.JoinToken
+	92,  // 176: tenuto.cluster.v1.CrossMessagesRequest.messages:type_name -> tenuto.cluster.v1.CrossMessage
+	179, // 177: tenuto.cluster.v1.CrossMessage.event:type_name -> tenuto.journal.v1.Event
+	173, // 178: tenuto.cluster.v1.CrossMessage.child_of:type_name -> tenuto.journal.v1.OperationRef
+	94,  // 179: tenuto.cluster.v1.CrossMessagesResult.results:type_name -> tenuto.cluster.v1.CrossMessageResult
+	180, // 180: tenuto.cluster.v1.CrossMessageResult.instance:type_name -> tenuto.journal.v1.Instance
+	179, // 181: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
+	97,  // 182: tenuto.cluster.v1.BackupBegun.partitions:type_name -> tenuto.cluster.v1.BackupPartition
+	98,  // 183: tenuto.cluster.v1.BackupPartition.files:type_name -> tenuto.cluster.v1.BackupFile
+	181, // 184: tenuto.cluster.v1.RecordBackupRequest.outcome:type_name -> tenuto.journal.v1.BackupRecord
+	181, // 185: tenuto.cluster.v1.BackupReport.record:type_name -> tenuto.journal.v1.BackupRecord
+	112, // 186: tenuto.cluster.v1.RangeDigest.each:type_name -> tenuto.cluster.v1.InstanceDigest
+	115, // 187: tenuto.cluster.v1.EventHashes.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
+	124, // 188: tenuto.cluster.v1.VerifyStatus.differences:type_name -> tenuto.cluster.v1.Difference
+	125, // 189: tenuto.cluster.v1.VerifyStatus.digests:type_name -> tenuto.cluster.v1.SignedDigest
+	115, // 190: tenuto.cluster.v1.SignedHistory.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
+	134, // 191: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
+	135, // 192: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
+	136, // 193: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
+	153, // 194: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	137, // 195: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
+	105, // 196: tenuto.cluster.v1.NodeReport.backup:type_name -> tenuto.cluster.v1.BackupReport
+	175, // 197: tenuto.cluster.v1.NodeReport.lineage:type_name -> tenuto.journal.v1.Lineage
+	138, // 198: tenuto.cluster.v1.ActivityReport.queues:type_name -> tenuto.cluster.v1.TagQueue
+	154, // 199: tenuto.cluster.v1.SignTokenRequest.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	149, // 200: tenuto.cluster.v1.ListWorkersResult.workers:type_name -> tenuto.cluster.v1.ConnectedWorker
+	152, // 201: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
+	155, // 202: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
+	156, // 203: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
+	157, // 204: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	151, // 205: tenuto.cluster.v1.FromWorker.stop_assigning:type_name -> tenuto.cluster.v1.StopAssigning
+	154, // 206: tenuto.cluster.v1.StopAssigning.returned:type_name -> tenuto.cluster.v1.AttemptID
+	165, // 207: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	153, // 208: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	1,   // 209: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
+	173, // 210: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	154, // 211: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	154, // 212: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	166, // 213: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	154, // 214: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	166, // 215: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	169, // 216: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	166, // 217: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	159, // 218: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
+	160, // 219: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
+	154, // 220: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	154, // 221: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	166, // 222: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
+	169, // 223: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
+	166, // 224: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
+	167, // 225: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
+	154, // 226: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	227, // [227:227] is the sub-list for method output_type
+	227, // [227:227] is the sub-list for method input_type
+	227, // [227:227] is the sub-list for extension type_name
+	227, // [227:227] is the sub-list for extension extendee
+	0,   // [0:227] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }
@@ -14111,6 +14335,7 @@ func file_clusterpb_cluster_proto_init() {
 		(*Request_RecordBackup)(nil),
 		(*Request_CheckWorker)(nil),
 		(*Request_ListWorkers)(nil),
+		(*Request_SignToken)(nil),
 	}
 	file_clusterpb_cluster_proto_msgTypes[3].OneofWrappers = []any{}
 	file_clusterpb_cluster_proto_msgTypes[23].OneofWrappers = []any{
@@ -14168,17 +14393,19 @@ func file_clusterpb_cluster_proto_init() {
 		(*Response_RecordBackup)(nil),
 		(*Response_CheckWorker)(nil),
 		(*Response_ListWorkers)(nil),
+		(*Response_SignToken)(nil),
 	}
 	file_clusterpb_cluster_proto_msgTypes[129].OneofWrappers = []any{}
-	file_clusterpb_cluster_proto_msgTypes[143].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[145].OneofWrappers = []any{
 		(*FromWorker_Register)(nil),
 		(*FromWorker_RunningAttempt)(nil),
 		(*FromWorker_FreeSlots)(nil),
 		(*FromWorker_Heartbeat)(nil),
 		(*FromWorker_Result)(nil),
 		(*FromWorker_Drain)(nil),
+		(*FromWorker_StopAssigning)(nil),
 	}
-	file_clusterpb_cluster_proto_msgTypes[150].OneofWrappers = []any{
+	file_clusterpb_cluster_proto_msgTypes[153].OneofWrappers = []any{
 		(*ToWorker_AssignAttempt)(nil),
 		(*ToWorker_CancelAttempt)(nil),
 		(*ToWorker_Ack)(nil),
@@ -14189,7 +14416,7 @@ func file_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_clusterpb_cluster_proto_rawDesc), len(file_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   158,
+			NumMessages:   161,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -126,6 +126,33 @@ func (s *TokenSigner) SignToken(ctx context.Context, t host.Token, lifetime time
 	return s.key(secret, lineages[len(lineages)-1]).Sign(t, now.Add(lifetime)), nil
 }
 
+// Sign returns a signed token of an attempt. The caller bounds the lifetime.
+func (s *TokenSigner) Sign(ctx context.Context, a *replay.Attempt, lifetime time.Duration) (string, error) {
+	return s.SignToken(ctx, host.Token{
+		Instance: a.Instance, Incarnation: a.Incarnation, Execution: a.Execution, EventID: a.EventID, Number: a.Number,
+	}, lifetime)
+}
+
+// A RemoteSigner has the tokens of attempts signed by the cluster, for a process without its key.
+type RemoteSigner struct {
+	URL string // as in TokenSigner
+	// Request returns a signed token. Of the attempt, what [ParseToken] sets is set.
+	Request func(ctx context.Context, a *replay.Attempt, lifetime time.Duration) (string, error)
+}
+
+// WithContext returns a context for [Registry.RunActivity] whose bodies can sign tokens.
+func (s *RemoteSigner) WithContext(ctx context.Context) context.Context {
+	return context.WithValue(ctx, host.TokenSignerKey{}, s)
+}
+
+// CompletionURL implements [host.TokenSigner].
+func (s *RemoteSigner) CompletionURL() string { return s.URL }
+
+// SignToken implements [host.TokenSigner].
+func (s *RemoteSigner) SignToken(ctx context.Context, t host.Token, lifetime time.Duration) (string, error) {
+	return s.Request(ctx, attemptOf(t), lifetime)
+}
+
 // lineages returns the lineages, beginning with "" for the time before the first.
 func (s *TokenSigner) lineages() []string {
 	lineages := []string{""}
