@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"slices"
 	"time"
@@ -111,6 +110,7 @@ type source struct {
 	internals     access.Internals
 	node, address string
 	info          *Info
+	combiner      frame.Combiner
 }
 
 // choose returns the members whose files may be copied, the best first.
@@ -248,12 +248,13 @@ func (s *source) copyFile(ctx context.Context, w *frame.Writer, partition int, f
 		if part.err != nil {
 			return part.err
 		}
-		sum = crc32.Update(sum, castagnoli, part.data)
-		w.Frame(part.data)
+		size := len(part.data)
+		sum = s.combiner.Combine(sum, w.Frame(part.data), int64(size))
+		backup.Reuse(part.data)
 		if w.Err() != nil {
 			return w.Err()
 		}
-		wrote(len(part.data))
+		wrote(size)
 	}
 	if sum != f.CRC32C {
 		return damaged(errors.New("the node's file differs from its checksum"))
