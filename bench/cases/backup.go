@@ -398,7 +398,7 @@ func (b *backupMeasurement) window(ctx context.Context, name string, length time
 	defer stop()
 	var workers sync.WaitGroup
 	var ended, next atomic.Int64
-	call := b.callSequence(name, 5)
+	call := b.callSequence(fmt.Sprint(name, "-", time.Now().UnixNano()), 5) // the state may have those of earlier runs
 	failures := make([]error, b.env.C)
 	meter := measure.StartMeter()
 	processor := measure.ProcessorTime()
