@@ -85,7 +85,8 @@ type backupMeasurement struct {
 	*deployment
 	sinkDir string
 	result  *measure.Result
-	held    int // instances that hold the state
+	held    int          // instances that hold the state
+	latest  *backup.Info // of the backups that continue each other; nil before the first
 }
 
 // heldContent returns the number-th payload.
@@ -294,7 +295,7 @@ func (b *backupMeasurement) incremental(ctx context.Context, scattered bool) err
 		if err := b.settle(ctx); err != nil {
 			return err
 		}
-		base, err := makeBackup(ctx, b.client(), nil, "")
+		base, err := makeBackup(ctx, b.client(), b.latest, "")
 		if err != nil {
 			return err
 		}
@@ -317,6 +318,7 @@ func (b *backupMeasurement) incremental(ctx context.Context, scattered bool) err
 		if err != nil {
 			return err
 		}
+		b.latest = later.info
 		changed := float64(payloads) * heldBytes
 		at("bytes", measure.Bytes, float64(next.bytes))
 		at("÷ changed bytes", measure.Times, float64(next.bytes)/changed)
