@@ -23,7 +23,7 @@ CHAOSFLAGS ?=
 
 # The modules, except bench/peers, which compiles for minutes (see the target peers), rulecheck and
 # manifestcheck (see the targets rules and manifests), and s3server (see the target s3).
-MODULES := . bench cluster/backup/s3 internal/browser internal/chaos internal/tools replay/vet
+MODULES := . bench cluster/backup/s3 internal/browser internal/chaos internal/s3test internal/tools replay/vet
 
 # Programs of other modules run at the root: paths in their flags are relative to it.
 WORKSPACE := GOWORK='$(CURDIR)/go.work'
@@ -249,9 +249,10 @@ bulk: # Cancel 100,000 instances while leaders are killed (minutes)
 
 # A server with the interface of S3, from pinned sources.
 .PHONY: s3
-s3: # Test the S3 sink against a server (builds it: minutes the first time)
+s3: # Test the S3 sink, and a plan with it, against a server (builds it: minutes the first time)
 	CGO_ENABLED=0 go -C internal/tools/s3server build -o '$(CURDIR)/.bin/s3server' github.com/versity/versitygw/cmd/versitygw
 	TENUTO_S3_SERVER='$(CURDIR)/.bin/s3server' go -C cluster/backup/s3 test -count 1 -timeout 5m $(TESTFLAGS) .
+	TENUTO_S3_SERVER='$(CURDIR)/.bin/s3server' go -C internal/s3test test -count 1 -timeout 10m $(TESTFLAGS) .
 
 .PHONY: upgrades
 upgrades: ## Upgrade a cluster of processes from an earlier commit and back, in every order (minutes)

@@ -72,7 +72,7 @@ func measureAll(ctx context.Context, o *options, progress io.Writer) (*report.Re
 	line := &progressLine{to: progress}
 	plan := measure.Plan{
 		Subjects: cases.Subjects(o.cases, cases.Env{
-			Nodes: o.nodes, Partitions: o.partitions, N: o.n, C: o.c, Logger: slog.New(slog.DiscardHandler),
+			Nodes: o.nodes, Partitions: o.partitions, Keep: o.dir, N: o.n, C: o.c, Logger: slog.New(slog.DiscardHandler),
 		}, recordBytes, 1),
 		Repeat:   o.repeat,
 		Dir:      o.dir,

@@ -47,7 +47,7 @@ func parse(args []string, usage io.Writer) (*options, error) {
 	flags.IntVar(&o.c, "c", 0, "concurrency (default that of each case)")
 	flags.IntVar(&o.n, "n", 0, "amount (default that of each case)")
 	flags.IntVar(&o.procs, "procs", 0, "GOMAXPROCS (default unchanged)")
-	flags.StringVar(&o.dir, "dir", "", "`directory` for temporary data of nodes (default that for temporary files)")
+	flags.StringVar(&o.dir, "dir", "", "`directory` for temporary data of nodes (default that for temporary files); the case backup keeps its state there")
 	flags.StringVar(&o.json, "json", "", "write all results to this `file`")
 	flags.StringVar(&o.html, "html", "", "write a page with plots to this `file`")
 	flags.StringVar(&o.cpu, "cpuprofile", "", "write a CPU profile of the whole run to this `file`")

@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
@@ -12,6 +14,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
 	"github.com/tenuto-dev/tenuto/cluster/internal/report"
 	"github.com/tenuto-dev/tenuto/cluster/internal/telemetry"
+	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
 	"github.com/tenuto-dev/tenuto/journal/state/index"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -212,9 +215,9 @@ func (r *router) nodeAddresses(context.Context) (map[string]string, error) {
 func (r *router) askNode(ctx context.Context, node, address string, request *clusterpb.Request) (*clusterpb.Response, error) {
 	request.Protocol = requestProtocol(r.node.config.protocol, request)
 	if request.Node = r.node.config.NodeID; node == request.Node {
-		return withoutFailure(r.node.dispatcher.serve(ctx, request))
+		return answerOfNode(ctx, r.node.dispatcher.serve(ctx, request))
 	}
-	return withoutFailure(r.node.peers.ask(ctx, address, request))
+	return answerOfNode(ctx, r.node.peers.ask(ctx, address, request))
 }
 
 // nodeAddresses implements caller: the members that one node knows.
@@ -233,7 +236,16 @@ func (r *remoteTransport) nodeAddresses(ctx context.Context) (map[string]string,
 // askNode implements caller.
 func (r *remoteTransport) askNode(ctx context.Context, _, address string, request *clusterpb.Request) (*clusterpb.Response, error) {
 	request.Protocol = requestProtocol(protocolVersion, request)
-	return withoutFailure(r.callNode(ctx, address, request))
+	return answerOfNode(ctx, r.callNode(ctx, address, request))
+}
+
+// answerOfNode returns the failure in the response of one node as an error: an *UnavailableError if
+// the node has not answered.
+func answerOfNode(ctx context.Context, response *clusterpb.Response) (*clusterpb.Response, error) {
+	if failure := response.GetFailure(); failure != nil && wire.IsRetryable(failure) {
+		return nil, &UnavailableError{Err: cmp.Or(ctx.Err(), errors.New(failure.Message)), read: true}
+	}
+	return withoutFailure(response)
 }
 
 // withoutFailure returns the failure in a response as an error.

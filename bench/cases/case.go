@@ -59,6 +59,8 @@ func All() []*Case {
 			N: 10, C: 1, Run: idleNodes},
 		{Name: "workers", Description: "N workers without load: memory, traffic and processor time of each, with its end at the leader",
 			N: 200, C: 1, SingleNode: true, Run: workers},
+		{Name: "backup", Description: "backups of a state of N megabytes: rates beside those of the disk, sizes of incremental ones, and C sequences at a time with and without",
+			N: 500, C: 1_000, SingleNode: true, Run: backups},
 		{Name: "mixed", Description: "N orchestrations of many kinds, C at a time: sequences, fan-outs, timers, children, events",
 			N: 10_000, C: 500, Commit: true, Packed: true, Run: mixed},
 	}

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 }
 
 // tiny has small amounts with which each case still does everything.
-var tiny = map[string]int{"tree": 2, "failover": 1, "replay": 300, "quiet": 1, "workers": 2}
+var tiny = map[string]int{"tree": 2, "failover": 1, "replay": 300, "quiet": 1, "workers": 2, "backup": 4}
 
 const tinyDefault = 20
 

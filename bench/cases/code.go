@@ -26,9 +26,11 @@ var (
 	branching  = replay.Orchestration[treeInput, int]("branching")
 	growing    = replay.Orchestration[int, int]("growing") // the number of activities
 	listed     = replay.Orchestration[listedInput, int]("listed")
+	holding    = replay.Orchestration[string, int]("holding") // waits for contents
 
 	tenant  = replay.Attribute[string]("tenant")
 	word    = replay.Event[int]("word")
+	content = replay.Event[string]("content")
 	advance = replay.Update[int, int]("advance") // by a number of activities
 	grown   = replay.Query[int, int]("grown")
 )
@@ -66,6 +68,7 @@ func (c *code) definitions() []replay.Definition {
 		branching.Bind(branchingBody),
 		growing.Bind(growingBody),
 		listed.Bind(listedBody),
+		holding.Bind(holdingBody),
 	}
 }
 
@@ -116,6 +119,14 @@ func collectingBody(ctx *replay.Context, events int) (int, error) {
 		}
 	}
 	return events, nil
+}
+
+func holdingBody(ctx *replay.Context, _ string) (int, error) {
+	for {
+		if _, err := content.Wait(ctx); err != nil {
+			return 0, err
+		}
+	}
 }
 
 func playingBody(ctx *replay.Context, g pingPongInput) (int, error) {

@@ -36,7 +36,10 @@ func (n Nodes) count() int {
 // Env is the environment of a case.
 type Env struct {
 	// An empty directory for the nodes' data.
-	Dir   string
+	Dir string
+	// A directory for data that is expensive to make and that later runs may use again. "" means that
+	// there are no later runs.
+	Keep  string
 	Nodes Nodes
 	// The number of partitions; 0 means 1. Must be 1 with ThreeProcesses.
 	Partitions int

@@ -26,6 +26,9 @@ var oneNodeTargets = []report.Target{
 	{Text: "dashboard, slowest list p99", Subject: "dashboard", Metric: measure.MetricKey{Name: "slowest list p99"}, AtMost: true, Limit: float64(100 * time.Millisecond)},
 	{Text: "dashboard, first screen of 50,000 events", Subject: "dashboard", Metric: measure.MetricKey{Name: "long instance, first screen max"}, AtMost: true, Limit: float64(time.Second)},
 	{Text: "hello5 with 100 pages ÷ without", Subject: "dashboard", Metric: measure.MetricKey{Name: "hello5 with pages ÷ without: rate"}, Limit: 0.95},
+	{Text: "backup to nowhere ÷ reads of the disk", Subject: "backup", Metric: measure.MetricKey{Name: "backup to nowhere ÷ disk"}, Limit: 0.5},
+	{Text: "backup to a directory ÷ copies of a file", Subject: "backup", Metric: measure.MetricKey{Name: "backup to a directory ÷ disk, copy"}, Limit: 0.5},
+	{Text: "hello5 with backups ÷ without", Subject: "backup", Metric: measure.MetricKey{Name: "hello5 with backups ÷ without: rate"}, Limit: 0.8},
 	{Text: "start acknowledged, p50 ÷ commit p50", Subject: "start", Metric: measure.MetricKey{Name: "acknowledged p50"}, OfRatio: true, AtMost: true, Limit: 1.5},
 }
 

@@ -47,7 +47,7 @@ func (d Directory) Put(ctx context.Context, name string, content io.Reader) (err
 			err = errors.Join(err, os.Remove(written))
 		}
 	}()
-	_, err = io.Copy(file, &contextReader{ctx, content})
+	err = writeSteadily(file, &contextReader{ctx, content})
 	if err == nil {
 		err = file.Sync()
 	}
@@ -59,6 +59,27 @@ func (d Directory) Put(ctx context.Context, name string, content io.Reader) (err
 	}
 	written = path
 	return syncDirectory(string(d))
+}
+
+// writeBytes is how much is written at once, and how much is on its way to the disk at a time.
+const writeBytes = 4 << 20
+
+// writeSteadily writes content to a new file. The disk begins to write at once: otherwise the system
+// would keep gigabytes in memory until the sync at the end, behind which the nodes' syncs would wait if
+// they use the same disk.
+func writeSteadily(to *os.File, content io.Reader) error {
+	buffer := make([]byte, writeBytes)
+	for offset := int64(0); ; offset += writeBytes {
+		n, err := io.ReadFull(content, buffer)
+		isEnd := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+		if err != nil && !isEnd {
+			return err
+		}
+		if _, err := to.Write(buffer[:n]); err != nil || isEnd {
+			return err
+		}
+		writeBack(to, offset, writeBytes)
+	}
 }
 
 // syncDirectory syncs the names in a directory, which is not possible on Windows: NTFS keeps names in

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"slices"
 	"time"
@@ -40,8 +39,8 @@ type Options struct {
 	// continues. If Node is "", the node of the base is asked; another node shares no files with it. If
 	// no file is shared, the backup is a full one: its Info.Base is "". Defaults to none: a full backup.
 	Base *Info
-	// Node is the ID of the node whose files are copied. Defaults to a node that leads as few partitions
-	// as possible, and of these to the one that lags least.
+	// Node is the ID of the node whose files are copied. Defaults to a node that answers, leads as few
+	// partitions as possible, and of these to the one that lags least.
 	Node string
 	// Progress, if it is not nil, is called after each part, with the bytes written and those of all
 	// files.
@@ -51,10 +50,11 @@ type Options struct {
 // Write writes a backup of the cluster to w. ctx bounds it all. After an error, what was written is no
 // backup.
 //
-// Errors: [cluster.ErrNotMember] for an unknown node; [cluster.ErrNotAuthorized]; [cluster.ErrProtocol]
-// while a member does not speak protocol 4; a [*replay.InvalidError] for a base of another cluster or
-// lineage; [ErrInProgress], [ErrExpired], [ErrInMemory] or [ErrMissed] of the node; [ErrDamaged] if a
-// file of the node differs from its checksum; that of w or ctx. It may be called concurrently, for different nodes.
+// Errors: [cluster.ErrNotMember] for an unknown node; a [*cluster.UnavailableError] if the node is lost;
+// [cluster.ErrNotAuthorized]; [cluster.ErrProtocol] while a member does not speak protocol 4; a
+// [*replay.InvalidError] for a base of another cluster or lineage; [ErrInProgress], [ErrExpired],
+// [ErrInMemory] or [ErrMissed] of the node; [ErrDamaged] if a file of the node differs from its
+// checksum; that of w or ctx. It may be called concurrently, for different nodes.
 func Write(ctx context.Context, client *cluster.Client, w io.Writer, options Options) (*Info, error) {
 	info, err := write(ctx, client, w, options)
 	if err != nil {
@@ -78,15 +78,26 @@ func begin(ctx context.Context, client *cluster.Client, options Options) (*sourc
 	if err != nil {
 		return nil, err
 	}
-	s := &source{internals: internals}
-	if err := s.choose(ctx, client, &options); err != nil {
-		return nil, err
-	}
-	begun, err := s.ask(ctx, &clusterpb.Request{Call: &clusterpb.Request_BeginBackup{BeginBackup: &clusterpb.BeginBackupRequest{Node: s.node}}})
+	members, err := choose(ctx, client, &options)
 	if err != nil {
 		return nil, err
 	}
-	s.info = newInfo(s.node, begun.GetBeginBackup())
+	s := &source{internals: internals}
+	for _, m := range members {
+		s.node, s.address = m.NodeID, m.Address
+		var begun *clusterpb.Response
+		begun, err = s.ask(ctx, &clusterpb.Request{Call: &clusterpb.Request_BeginBackup{BeginBackup: &clusterpb.BeginBackupRequest{Node: s.node}}})
+		if err == nil {
+			s.info = newInfo(s.node, begun.GetBeginBackup())
+			break
+		}
+		if _, lost := errors.AsType[*cluster.UnavailableError](err); !lost || ctx.Err() != nil {
+			break
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
 	if err := s.info.continueFrom(options.Base); err != nil {
 		s.end(ctx)
 		return nil, err
@@ -99,13 +110,14 @@ type source struct {
 	internals     access.Internals
 	node, address string
 	info          *Info
+	combiner      frame.Combiner
 }
 
-// choose finds the node and its address.
-func (s *source) choose(ctx context.Context, client *cluster.Client, options *Options) error {
+// choose returns the members whose files may be copied, the best first.
+func choose(ctx context.Context, client *cluster.Client, options *Options) ([]cluster.Member, error) {
 	members, err := client.Members(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	wanted := options.Node
 	if base := options.Base; wanted == "" && base != nil && slices.ContainsFunc(members, func(m cluster.Member) bool {
@@ -117,13 +129,12 @@ func (s *source) choose(ctx context.Context, client *cluster.Client, options *Op
 		return wanted != "" && m.NodeID != wanted || wanted == "" && m.Liveness == cluster.MemberUnreachable
 	})
 	if len(members) == 0 {
-		return fmt.Errorf("%w: %q", cluster.ErrNotMember, wanted)
+		return nil, fmt.Errorf("%w: %q", cluster.ErrNotMember, wanted)
 	}
-	best := slices.MinFunc(members, func(a, b cluster.Member) int {
+	slices.SortFunc(members, func(a, b cluster.Member) int {
 		return cmp.Or(cmp.Compare(leads(a), leads(b)), cmp.Compare(a.Behind, b.Behind), cmp.Compare(a.NodeID, b.NodeID))
 	})
-	s.node, s.address = best.NodeID, best.Address
-	return nil
+	return members, nil
 }
 
 // leads returns how many partitions a member leads.
@@ -237,12 +248,13 @@ func (s *source) copyFile(ctx context.Context, w *frame.Writer, partition int, f
 		if part.err != nil {
 			return part.err
 		}
-		sum = crc32.Update(sum, castagnoli, part.data)
-		w.Frame(part.data)
+		size := len(part.data)
+		sum = s.combiner.Combine(sum, w.Frame(part.data), int64(size))
+		backup.Reuse(part.data)
 		if w.Err() != nil {
 			return w.Err()
 		}
-		wrote(len(part.data))
+		wrote(size)
 	}
 	if sum != f.CRC32C {
 		return damaged(errors.New("the node's file differs from its checksum"))

@@ -17,37 +17,44 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Writer writes frames. After an error it writes nothing more.
 type Writer struct {
 	to  io.Writer
-	sum hash.Hash32
-	err error
+	sum uint32 // of all bytes
+
+	combiner Combiner
+	err      error
 }
 
 // NewWriter returns a Writer.
-func NewWriter(to io.Writer) *Writer { return &Writer{to: to, sum: crc32.New(castagnoli)} }
+func NewWriter(to io.Writer) *Writer { return &Writer{to: to} }
 
 // Err returns the first error.
 func (w *Writer) Err() error { return w.err }
 
-// Frame writes a frame.
-func (w *Writer) Frame(b []byte) {
+// Frame writes a frame, and returns the checksum of its content.
+func (w *Writer) Frame(b []byte) uint32 {
 	var number [4]byte
 	binary.LittleEndian.PutUint32(number[:], uint32(len(b)))
 	w.Bytes(number[:])
-	w.Bytes(b)
-	binary.LittleEndian.PutUint32(number[:], crc32.Checksum(b, castagnoli))
+	sum := crc32.Checksum(b, castagnoli)
+	w.write(b, w.combiner.Combine(w.sum, sum, int64(len(b)))) // reads b once
+	binary.LittleEndian.PutUint32(number[:], sum)
 	w.Bytes(number[:])
+	return sum
 }
 
 // Bytes writes bytes outside of any frame.
-func (w *Writer) Bytes(b []byte) {
+func (w *Writer) Bytes(b []byte) { w.write(b, crc32.Update(w.sum, castagnoli, b)) }
+
+// write writes bytes, after which the checksum of all is sum.
+func (w *Writer) write(b []byte, sum uint32) {
 	if w.err == nil {
-		w.sum.Write(b)
+		w.sum = sum
 		_, w.err = w.to.Write(b)
 	}
 }
 
 // Trailer ends a stream of frames.
 func (w *Writer) Trailer() {
-	w.Bytes(binary.LittleEndian.AppendUint32(make([]byte, 4), w.sum.Sum32()))
+	w.Bytes(binary.LittleEndian.AppendUint32(make([]byte, 4), w.sum))
 }
 
 // Reader reads and verifies frames.

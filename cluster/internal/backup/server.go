@@ -185,6 +185,25 @@ func encode(c *journal.Checkpoint) *clusterpb.BackupPartition {
 	return p
 }
 
+// parts are buffers of ReadMax bytes. The allocation and the clearing of a new one for each part would
+// cost a third of what reading it costs.
+var parts sync.Pool // *[ReadMax]byte
+
+func newPart() []byte {
+	if part, ok := parts.Get().(*[ReadMax]byte); ok {
+		return part[:]
+	}
+	return make([]byte, ReadMax)
+}
+
+// Reuse lets a later Read return the buffer that an earlier one has returned. The caller must not use
+// it afterwards.
+func Reuse(data []byte) {
+	if cap(data) == ReadMax {
+		parts.Put((*[ReadMax]byte)(data[:ReadMax]))
+	}
+}
+
 // Read returns a part of a file of the checkpoint: at most [ReadMax] bytes, and fewer than
 // requested at the end of the file. The error is [ErrNotFound] or that of the file.
 func (s *Server) Read(r *clusterpb.ReadBackupRequest) ([]byte, error) {
@@ -196,7 +215,7 @@ func (s *Server) Read(r *clusterpb.ReadBackupRequest) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read backup: %w", err)
 	}
-	data := make([]byte, min(r.Size, ReadMax))
+	data := newPart()[:min(r.Size, ReadMax)]
 	n, err := file.ReadAt(data, r.Offset)
 	if errors.Is(err, io.EOF) {
 		err = nil

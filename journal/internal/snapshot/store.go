@@ -310,8 +310,14 @@ func IsImmutable(name string) bool { return strings.HasSuffix(name, ".sst") }
 // Checksums returns the manifest entries of the files in a directory with a checkpoint of a database.
 // It reads an immutable file only if the checksum of the file is not known.
 func (st *Store) Checksums(dir, database string) ([]File, error) {
-	all, _, err := st.checksumFiles(dir, database)
-	return all, err
+	all, now, err := st.checksumFiles(dir, database)
+	if err != nil {
+		return nil, err
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.checksums = now
+	return all, nil
 }
 
 // checksumFiles is Checksums. It also returns the checksums that the store should know from now on.

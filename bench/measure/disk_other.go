@@ -1,0 +1,10 @@
+//go:build !linux
+
+package measure
+
+import (
+	"errors"
+	"os"
+)
+
+func dropCached(*os.File) error { return errors.ErrUnsupported }
