@@ -216,16 +216,16 @@ func TestCrash_BeforeAnyFileOperation(t *testing.T) {
 }
 
 // crashPoints returns the operations before which a command with that many is killed: with TENUTO_FAULTS
-// ("make faults") all, otherwise some of them and the last ones, which publish the directory.
+// every one, otherwise some of them and the last ones, which publish the directory.
 func crashPoints(total int) (points []int) {
-	count, last := 30, 10
+	count, last := 6, 4
 	switch {
 	case os.Getenv("TENUTO_FAULTS") != "":
 		count = total
 	case testing.Short():
-		count, last = 4, 3
+		count, last = 3, 3
 	}
-	step := total/count + 1
+	step := (total + count - 1) / count
 	for at := 1 + rand.IntN(step); at <= total-last; at += step {
 		points = append(points, at)
 	}
