@@ -8866,9 +8866,13 @@ type InstanceDigest struct {
 	Instance string                 `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
 	Digest   []byte                 `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
 	// Why the replica contradicts itself, and where; empty: it does not.
-	Damage        string `protobuf:"bytes,3,opt,name=damage,proto3" json:"damage,omitempty"`
-	Execution     uint64 `protobuf:"varint,4,opt,name=execution,proto3" json:"execution,omitempty"`
-	EventId       uint64 `protobuf:"varint,5,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
+	Damage    string `protobuf:"bytes,3,opt,name=damage,proto3" json:"damage,omitempty"`
+	Execution uint64 `protobuf:"varint,4,opt,name=execution,proto3" json:"execution,omitempty"`
+	EventId   uint64 `protobuf:"varint,5,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
+	// SHA-256 of its histories up to an event of its latest execution; see package cluster/proof.
+	History       []byte `protobuf:"bytes,6,opt,name=history,proto3" json:"history,omitempty"`
+	LastExecution uint64 `protobuf:"varint,7,opt,name=last_execution,json=lastExecution,proto3" json:"last_execution,omitempty"`
+	LastEventId   uint64 `protobuf:"varint,8,opt,name=last_event_id,json=lastEventId,proto3" json:"last_event_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -8934,6 +8938,27 @@ func (x *InstanceDigest) GetExecution() uint64 {
 func (x *InstanceDigest) GetEventId() uint64 {
 	if x != nil {
 		return x.EventId
+	}
+	return 0
+}
+
+func (x *InstanceDigest) GetHistory() []byte {
+	if x != nil {
+		return x.History
+	}
+	return nil
+}
+
+func (x *InstanceDigest) GetLastExecution() uint64 {
+	if x != nil {
+		return x.LastExecution
+	}
+	return 0
+}
+
+func (x *InstanceDigest) GetLastEventId() uint64 {
+	if x != nil {
+		return x.LastEventId
 	}
 	return 0
 }
@@ -9853,9 +9878,11 @@ func (*ReplicaAccepted) Descriptor() ([]byte, []int) {
 	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{117}
 }
 
-// ProveRequest asks the leader to sign what it has of an instance.
+// ProveRequest asks the leader for the latest signed root that covers an execution of an instance.
 type ProveRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 0: the latest.
+	Execution     uint64 `protobuf:"varint,1,opt,name=execution,proto3" json:"execution,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -9890,13 +9917,24 @@ func (*ProveRequest) Descriptor() ([]byte, []int) {
 	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{118}
 }
 
+func (x *ProveRequest) GetExecution() uint64 {
+	if x != nil {
+		return x.Execution
+	}
+	return 0
+}
+
 type SignedHistory struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// See package cluster/proof.
-	Statement     []byte             `protobuf:"bytes,1,opt,name=statement,proto3" json:"statement,omitempty"`
-	Signature     []byte             `protobuf:"bytes,2,opt,name=signature,proto3" json:"signature,omitempty"`
-	Key           []byte             `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
-	Executions    []*ExecutionDigest `protobuf:"bytes,4,rep,name=executions,proto3" json:"executions,omitempty"`
+	Statement []byte `protobuf:"bytes,1,opt,name=statement,proto3" json:"statement,omitempty"`
+	Signature []byte `protobuf:"bytes,2,opt,name=signature,proto3" json:"signature,omitempty"`
+	Key       []byte `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	// What the root covers of the instance.
+	Executions []*ExecutionDigest `protobuf:"bytes,4,rep,name=executions,proto3" json:"executions,omitempty"`
+	// The position of the instance among the leaves, and the hashes from there to the root.
+	Leaf          uint64   `protobuf:"varint,5,opt,name=leaf,proto3" json:"leaf,omitempty"`
+	Path          [][]byte `protobuf:"bytes,6,rep,name=path,proto3" json:"path,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -9955,6 +9993,20 @@ func (x *SignedHistory) GetKey() []byte {
 func (x *SignedHistory) GetExecutions() []*ExecutionDigest {
 	if x != nil {
 		return x.Executions
+	}
+	return nil
+}
+
+func (x *SignedHistory) GetLeaf() uint64 {
+	if x != nil {
+		return x.Leaf
+	}
+	return 0
+}
+
+func (x *SignedHistory) GetPath() [][]byte {
+	if x != nil {
+		return x.Path
 	}
 	return nil
 }
@@ -12907,13 +12959,16 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06digest\x18\x05 \x01(\fR\x06digest\x125\n" +
 	"\x04each\x18\x06 \x03(\v2!.tenuto.cluster.v1.InstanceDigestR\x04each\x12\x14\n" +
 	"\x05index\x18\a \x01(\x04R\x05index\x12\x12\n" +
-	"\x04took\x18\b \x01(\x03R\x04took\"\x95\x01\n" +
+	"\x04took\x18\b \x01(\x03R\x04took\"\xfa\x01\n" +
 	"\x0eInstanceDigest\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\fR\x06digest\x12\x16\n" +
 	"\x06damage\x18\x03 \x01(\tR\x06damage\x12\x1c\n" +
 	"\texecution\x18\x04 \x01(\x04R\texecution\x12\x19\n" +
-	"\bevent_id\x18\x05 \x01(\x04R\aeventId\"\x90\x01\n" +
+	"\bevent_id\x18\x05 \x01(\x04R\aeventId\x12\x18\n" +
+	"\ahistory\x18\x06 \x01(\fR\ahistory\x12%\n" +
+	"\x0elast_execution\x18\a \x01(\x04R\rlastExecution\x12\"\n" +
+	"\rlast_event_id\x18\b \x01(\x04R\vlastEventId\"\x90\x01\n" +
 	"\x14CompareEventsRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x1a\n" +
@@ -12977,15 +13032,18 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\tsignature\x18\x02 \x01(\fR\tsignature\"*\n" +
 	"\x14AcceptReplicaRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\"\x11\n" +
-	"\x0fReplicaAccepted\"\x0e\n" +
-	"\fProveRequest\"\xa1\x01\n" +
+	"\x0fReplicaAccepted\",\n" +
+	"\fProveRequest\x12\x1c\n" +
+	"\texecution\x18\x01 \x01(\x04R\texecution\"\xc9\x01\n" +
 	"\rSignedHistory\x12\x1c\n" +
 	"\tstatement\x18\x01 \x01(\fR\tstatement\x12\x1c\n" +
 	"\tsignature\x18\x02 \x01(\fR\tsignature\x12\x10\n" +
 	"\x03key\x18\x03 \x01(\fR\x03key\x12B\n" +
 	"\n" +
 	"executions\x18\x04 \x03(\v2\".tenuto.cluster.v1.ExecutionDigestR\n" +
-	"executions\"\x13\n" +
+	"executions\x12\x12\n" +
+	"\x04leaf\x18\x05 \x01(\x04R\x04leaf\x12\x12\n" +
+	"\x04path\x18\x06 \x03(\fR\x04path\"\x13\n" +
 	"\x11SigningKeyRequest\"8\n" +
 	"\n" +
 	"SigningKey\x12\x10\n" +

@@ -129,7 +129,10 @@ func (s *Server) Compare(ctx context.Context, r *clusterpb.CompareRequest) (*clu
 		To: d.To, Instances: d.Instances, Events: d.Events, Bytes: d.Bytes, Digest: d.Digest[:], Index: view.Index, Took: int64(time.Since(began)),
 	}
 	for i := range d.Each {
-		one := &clusterpb.InstanceDigest{Instance: d.Each[i].ID, Digest: d.Each[i].Digest[:]}
+		one := &clusterpb.InstanceDigest{
+			Instance: d.Each[i].ID, Digest: d.Each[i].Digest[:], History: d.Each[i].History[:],
+			LastExecution: d.Each[i].Execution, LastEventId: d.Each[i].LastEventID,
+		}
 		if damage := d.Each[i].Damage; damage != nil {
 			one.Damage, one.Execution, one.EventId = damage.Reason, damage.Execution, damage.EventID
 		}

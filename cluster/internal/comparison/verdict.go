@@ -60,7 +60,7 @@ func decide(votes []vote, voters int) (v verdict) {
 
 // votesOn returns what the replicas have of an instance.
 func (l *Leader) votesOn(ctx context.Context, set *comparedSet, instance string) (votes []vote, err error) {
-	digests, err := l.compare(ctx, set, &clusterpb.CompareRequest{From: instance, To: instance + "\x00", Each: true})
+	digests, err := l.compare(ctx, set, &clusterpb.CompareRequest{From: instance, To: instance + "\x00", Each: true}, false)
 	if err != nil {
 		return nil, err
 	}
