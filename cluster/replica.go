@@ -270,6 +270,7 @@ func comparisonConfig(pa *partition, p *actors.Partition, epoch uint64) comparis
 	return comparison.Config{
 		Node: pa.node.config.NodeID, Partition: pa.number, Journal: pa.journal, Epoch: epoch, Ask: askInPartition(pa), Dir: pa.node.config.partitionDir(pa.number),
 		HandOver: pa.handOver, Retry: p.Retry, Stats: &pa.comparisonStats, Logger: pa.node.config.Logger, Interval: interval,
+		Step: pa.node.config.harness.RepairStep,
 		Sign: func(ctx context.Context, s *statement.Statement) (*clusterpb.SignedDigest, error) {
 			return sign(ctx, pa, s)
 		},

@@ -59,6 +59,26 @@ type Config struct {
 	Logger *slog.Logger
 	// Interval is RoundInterval, or less in tests.
 	Interval time.Duration
+	// Step is told the steps of repairs, in tests; nil otherwise.
+	Step func(step string)
+}
+
+// The steps of a repair: of the leader, then of the node that is repaired.
+const (
+	StepQuarantined = "quarantined" // the quarantine is recorded
+	StepPaused      = "paused"      // the node has a view, and is paused
+	StepRepaired    = "repaired"    // the node says that it has replaced the instance
+	StepCompared    = "compared"    // the replicas are equal
+	StepLifted      = "lifted"      // the end of the quarantine is recorded
+	StepAsked       = "asked"       // the node has the request
+	StepRead        = "read"        // it has read the copy
+	StepReplaced    = "replaced"    // it has replaced the instance in memory
+)
+
+func (l *Leader) step(name string) {
+	if l.config.Step != nil {
+		l.config.Step(name)
+	}
 }
 
 // Stats are of all leaderships of a node in a partition.

@@ -35,6 +35,7 @@ type Ask func(ctx context.Context, node, address string, request *clusterpb.Requ
 type Server struct {
 	Journal *journal.Journal
 	Ask     Ask
+	Step    func(step string) // as in Config
 
 	mu     sync.Mutex
 	served *servedView
@@ -199,6 +200,7 @@ func (s *Server) Repair(ctx context.Context, r *clusterpb.RepairRequest) (*clust
 		return nil, err
 	}
 	defer served.pending.Resume()
+	s.step(StepAsked)
 	if _, err := served.pending.Wait(ctx); err != nil {
 		return nil, err
 	}
@@ -219,8 +221,16 @@ func (s *Server) Repair(ctx context.Context, r *clusterpb.RepairRequest) (*clust
 			return nil, fmt.Errorf("the replica of %s ends early", r.Source)
 		}
 	}
+	s.step(StepRead)
 	if err := served.pending.ReplaceInstance(r.Instance, encoded); err != nil {
 		return nil, err
 	}
+	s.step(StepReplaced)
 	return new(clusterpb.Repaired), nil
+}
+
+func (s *Server) step(name string) {
+	if s.Step != nil {
+		s.Step(name)
+	}
 }
