@@ -224,6 +224,20 @@ func isQuarantined(pa *partition, instance string) bool {
 	return false
 }
 
+// countQuarantines returns how many replicas of a node are quarantined, and how many instances are
+// stopped.
+func countQuarantines(j *journal.Journal, node string) (quarantined, stopped int) {
+	for _, q := range j.Quarantines() {
+		switch q.Node {
+		case node:
+			quarantined++
+		case "":
+			stopped++
+		}
+	}
+	return quarantined, stopped
+}
+
 // refusesRead reports whether this node must not answer a request from its replica.
 func refusesRead(n *Node, request *clusterpb.Request) bool {
 	if kind := kindOf(request); kind.local != nil && !kind.ofInstance && !request.Stale {

@@ -5352,7 +5352,9 @@ type Status struct {
 	Attributes []*journalpb.AttributeSet `protobuf:"bytes,18,rep,name=attributes,proto3" json:"attributes,omitempty"`
 	Summary    string                    `protobuf:"bytes,19,opt,name=summary,proto3" json:"summary,omitempty"`
 	// The latest lineage that began after the run; absent if none did.
-	Lineage       *journalpb.Lineage `protobuf:"bytes,20,opt,name=lineage,proto3" json:"lineage,omitempty"`
+	Lineage *journalpb.Lineage `protobuf:"bytes,20,opt,name=lineage,proto3" json:"lineage,omitempty"`
+	// The nodes whose replicas of the instance are quarantined.
+	Quarantined   []string `protobuf:"bytes,21,rep,name=quarantined,proto3" json:"quarantined,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5523,6 +5525,13 @@ func (x *Status) GetSummary() string {
 func (x *Status) GetLineage() *journalpb.Lineage {
 	if x != nil {
 		return x.Lineage
+	}
+	return nil
+}
+
+func (x *Status) GetQuarantined() []string {
+	if x != nil {
+		return x.Quarantined
 	}
 	return nil
 }
@@ -6438,10 +6447,14 @@ type Member struct {
 	Unreachable  bool  `protobuf:"varint,11,opt,name=unreachable,proto3" json:"unreachable,omitempty"`
 	// The failure domain, whether it is to have no vote, and the role that an operator has set.
 	// role_known is not set by a node of a build without roles. Protocol 4.
-	Zone          string                   `protobuf:"bytes,100,opt,name=zone,proto3" json:"zone,omitempty"`
-	Standby       bool                     `protobuf:"varint,101,opt,name=standby,proto3" json:"standby,omitempty"`
-	Pin           journalpb.MemberRole_Pin `protobuf:"varint,102,opt,name=pin,proto3,enum=tenuto.journal.v1.MemberRole_Pin" json:"pin,omitempty"`
-	RoleKnown     bool                     `protobuf:"varint,103,opt,name=role_known,json=roleKnown,proto3" json:"role_known,omitempty"`
+	Zone      string                   `protobuf:"bytes,100,opt,name=zone,proto3" json:"zone,omitempty"`
+	Standby   bool                     `protobuf:"varint,101,opt,name=standby,proto3" json:"standby,omitempty"`
+	Pin       journalpb.MemberRole_Pin `protobuf:"varint,102,opt,name=pin,proto3,enum=tenuto.journal.v1.MemberRole_Pin" json:"pin,omitempty"`
+	RoleKnown bool                     `protobuf:"varint,103,opt,name=role_known,json=roleKnown,proto3" json:"role_known,omitempty"`
+	// How many of its replicas of instances are quarantined, and how many instances are stopped in the
+	// partitions that it leads. Protocol 4.
+	Quarantined   uint32 `protobuf:"varint,104,opt,name=quarantined,proto3" json:"quarantined,omitempty"`
+	Stopped       uint32 `protobuf:"varint,105,opt,name=stopped,proto3" json:"stopped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6579,6 +6592,20 @@ func (x *Member) GetRoleKnown() bool {
 		return x.RoleKnown
 	}
 	return false
+}
+
+func (x *Member) GetQuarantined() uint32 {
+	if x != nil {
+		return x.Quarantined
+	}
+	return 0
+}
+
+func (x *Member) GetStopped() uint32 {
+	if x != nil {
+		return x.Stopped
+	}
+	return 0
 }
 
 // IssueTokenRequest issues a token with which one node may join. The caller creates the token; the
@@ -12697,7 +12724,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\rHistoryResult\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\x16\n" +
 	"\x06events\x18\x02 \x03(\fR\x06events\x12\x12\n" +
-	"\x04more\x18\x03 \x01(\bR\x04more\"\xe5\x06\n" +
+	"\x04more\x18\x03 \x01(\bR\x04more\"\x87\a\n" +
 	"\x06Status\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x1c\n" +
 	"\texecution\x18\x02 \x01(\x04R\texecution\x12\x12\n" +
@@ -12723,7 +12750,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"attributes\x18\x12 \x03(\v2\x1f.tenuto.journal.v1.AttributeSetR\n" +
 	"attributes\x12\x18\n" +
 	"\asummary\x18\x13 \x01(\tR\asummary\x124\n" +
-	"\alineage\x18\x14 \x01(\v2\x1a.tenuto.journal.v1.LineageR\alineage\x1a7\n" +
+	"\alineage\x18\x14 \x01(\v2\x1a.tenuto.journal.v1.LineageR\alineage\x12 \n" +
+	"\vquarantined\x18\x15 \x03(\tR\vquarantined\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x83\x01\n" +
@@ -12793,7 +12821,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0fapplied_indexes\x18\x05 \x03(\x04R\x0eappliedIndexes\x123\n" +
 	"\x15configuration_indexes\x18\x06 \x03(\x04R\x14configurationIndexes\x12\x1f\n" +
 	"\vpayload_max\x18\a \x01(\x04R\n" +
-	"payloadMax\"\xd4\x03\n" +
+	"payloadMax\"\x90\x04\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
@@ -12811,7 +12839,9 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\astandby\x18e \x01(\bR\astandby\x123\n" +
 	"\x03pin\x18f \x01(\x0e2!.tenuto.journal.v1.MemberRole.PinR\x03pin\x12\x1d\n" +
 	"\n" +
-	"role_known\x18g \x01(\bR\troleKnown\"A\n" +
+	"role_known\x18g \x01(\bR\troleKnown\x12 \n" +
+	"\vquarantined\x18h \x01(\rR\vquarantined\x12\x18\n" +
+	"\astopped\x18i \x01(\rR\astopped\"A\n" +
 	"\x11IssueTokenRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1a\n" +
 	"\blifetime\x18\x02 \x01(\x03R\blifetime\"K\n" +
