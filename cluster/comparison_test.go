@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -230,7 +231,10 @@ func TestRepair_IsVerified(t *testing.T) {
 		}
 	}})
 	leader, victim := leaderOf(t, nodes), follower(t, nodes)
-	repaired = func() { alter(t, nodes, victim, "ended2", changeEvent(t, 4)) }
+	repaired = func() {
+		expectQuarantineShown(t, leader, victim, "ended2")
+		alter(t, nodes, victim, "ended2", changeEvent(t, 4))
+	}
 	sound = func() bool {
 		a, err := leader.partitions[0].journal.Hash("ended2")
 		b, failed := victim.partitions[0].journal.Hash("ended2")
@@ -243,6 +247,28 @@ func TestRepair_IsVerified(t *testing.T) {
 		t.Errorf("%d repairs", n)
 	}
 	expectSound(t, nodes)
+}
+
+// expectQuarantineShown checks what shows a replica that is quarantined.
+func expectQuarantineShown(t *testing.T, leader, victim *Node, id string) {
+	t.Helper()
+	eventually(t, "the health of the node shows it", func() bool { return victim.Health().Quarantined == 1 })
+	if h := leader.Health(); h.Quarantined != 0 || h.Stopped != 0 || h.Ready() != nil {
+		t.Errorf("health of the leader %+v", h)
+	}
+	status, err := leader.Client().Get(testContext(t), id)
+	if err != nil || !slices.Equal(status.Quarantined, []string{victim.config.NodeID}) {
+		t.Errorf("status %+v, error %v", status, err)
+	}
+	members, err := leader.Client().Members(testContext(t))
+	if err != nil {
+		t.Error(err)
+	}
+	for _, m := range members {
+		if want := m.NodeID == victim.config.NodeID; (m.Quarantined == 1) != want || m.Stopped != 0 {
+			t.Errorf("%s: quarantined %d, stopped %d", m.NodeID, m.Quarantined, m.Stopped)
+		}
+	}
 }
 
 // While a replica is repaired, calls to its neighbors and to the instance itself go on, and nothing that
@@ -394,6 +420,10 @@ func TestVerify_TieStopsInstance(t *testing.T) {
 	})
 	if err := Send(ctx, client, "waits3", word, "y"); err != nil {
 		t.Errorf("another instance: %v", err)
+	}
+	members, err := client.Members(ctx)
+	if h := nodes[1].Health(); err != nil || h.Stopped != 1 || h.Quarantined != 0 || h.Ready() != nil || members[0].Stopped+members[1].Stopped != 1 {
+		t.Errorf("health %+v, members %+v, error %v", h, members, err)
 	}
 	internals := internalsOf(t, client)
 	accept := &clusterpb.Request{Instance: "waits2", Call: &clusterpb.Request_AcceptReplica{AcceptReplica: &clusterpb.AcceptReplicaRequest{Node: nodes[0].config.NodeID}}}
