@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/comparison"
 	"github.com/tenuto-dev/tenuto/internal/harness"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -19,8 +23,14 @@ import (
 // waiting instances, one partition, and a log each.
 func startCompared(t *testing.T, count int) (nodes []*Node, logs []*logRecorder) {
 	t.Helper()
+	return startComparedWith(t, count, harness.Overrides{})
+}
+
+func startComparedWith(t *testing.T, count int, overrides harness.Overrides) (nodes []*Node, logs []*logRecorder) {
+	t.Helper()
 	peers := loopbackPeers(t, count)
-	ctx, cancel := context.WithCancel(harness.NewContext(context.Background(), harness.Overrides{CompareInterval: 1000 * time.Hour}))
+	overrides.CompareInterval = 1000 * time.Hour
+	ctx, cancel := context.WithCancel(harness.NewContext(context.Background(), overrides))
 	t.Cleanup(cancel)
 	for i := range peers {
 		config := peerConfig(t, peers, i, definitions()...)
@@ -192,6 +202,180 @@ func TestVerify_RepairsMinority(t *testing.T) {
 	}
 }
 
+// follower returns a node that does not lead.
+func follower(t *testing.T, nodes []*Node) *Node {
+	leader := leaderOf(t, nodes)
+	for _, node := range nodes {
+		if node != leader {
+			return node
+		}
+	}
+	t.Fatal("no node follows")
+	return nil
+}
+
+// A quarantine ends only when the replica is like the others: here it is altered again after the first
+// repair.
+func TestRepair_IsVerified(t *testing.T) {
+	var repairs atomic.Int64
+	var repaired func()
+	var sound func() bool
+	var lifted atomic.Bool
+	nodes, _ := startComparedWith(t, 3, harness.Overrides{RepairStep: func(step string) {
+		switch {
+		case step == comparison.StepRepaired && repairs.Add(1) == 1:
+			repaired()
+		case step == comparison.StepLifted:
+			lifted.Store(true)
+			if !sound() {
+				t.Error("the quarantine ended while the replica differed")
+			}
+		}
+	}})
+	leader, victim := leaderOf(t, nodes), follower(t, nodes)
+	repaired = func() {
+		expectQuarantineShown(t, leader, victim, "ended2")
+		alter(t, nodes, victim, "ended2", changeEvent(t, 4))
+	}
+	sound = func() bool {
+		a, err := leader.partitions[0].journal.Hash("ended2")
+		b, failed := victim.partitions[0].journal.Hash("ended2")
+		return err == nil && failed == nil && a == b
+	}
+	alter(t, nodes, victim, "ended2", changeEvent(t, 3))
+	eventually(t, "a round finds it", func() bool { return len(verify(t, nodes[0].Client()).Differences) > 0 })
+	eventually(t, "the quarantine ends", lifted.Load)
+	if n := repairs.Load(); n < 2 {
+		t.Errorf("%d repairs", n)
+	}
+	expectSound(t, nodes)
+}
+
+// expectQuarantineShown checks what shows a replica that is quarantined.
+func expectQuarantineShown(t *testing.T, leader, victim *Node, id string) {
+	t.Helper()
+	eventually(t, "the health of the node shows it", func() bool { return victim.Health().Quarantined == 1 })
+	if h := leader.Health(); h.Quarantined != 0 || h.Stopped != 0 || h.Ready() != nil {
+		t.Errorf("health of the leader %+v", h)
+	}
+	status, err := leader.Client().Get(testContext(t), id)
+	if err != nil || !slices.Equal(status.Quarantined, []string{victim.config.NodeID}) {
+		t.Errorf("status %+v, error %v", status, err)
+	}
+	members, err := leader.Client().Members(testContext(t))
+	if err != nil {
+		t.Error(err)
+	}
+	for _, m := range members {
+		if want := m.NodeID == victim.config.NodeID; (m.Quarantined == 1) != want || m.Stopped != 0 {
+			t.Errorf("%s: quarantined %d, stopped %d", m.NodeID, m.Quarantined, m.Stopped)
+		}
+	}
+}
+
+// While a replica is repaired, calls to its neighbors and to the instance itself go on, and nothing that
+// was acknowledged is lost.
+func TestRepair_UnderLoad(t *testing.T) {
+	nodes, _ := startCompared(t, 3)
+	victim, client := follower(t, nodes), nodes[0].Client()
+	stop, acked := make(chan struct{}), make([]int, 4)
+	var load sync.WaitGroup
+	for worker := range acked {
+		load.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				id := fmt.Sprintf("load-%d-%d", worker, i)
+				if got, err := Call(testContext(t), nodes[worker%len(nodes)].Client(), fiveActivities, id, i); err != nil || got != 32*i {
+					t.Errorf("%s: %d, error %v", id, got, err)
+					return
+				}
+				acked[worker]++
+			}
+		})
+	}
+	for round := range 3 {
+		id := fmt.Sprint("waits", round)
+		alter(t, nodes, victim, id, changeEvent(t, 1))
+		eventually(t, "a round finds it", func() bool { return len(verify(t, client).Differences) > 0 })
+		if err := Send(testContext(t), client, id, word, "y"); err != nil {
+			t.Error(err)
+		}
+		if _, err := client.Wait(testContext(t), id); err != nil {
+			t.Error(err)
+		}
+	}
+	eventually(t, "no replica is quarantined", func() bool { return len(victim.partitions[0].journal.Quarantines()) == 0 })
+	close(stop)
+	load.Wait()
+	expectSound(t, nodes)
+	for worker, n := range acked {
+		if n == 0 {
+			t.Errorf("caller %d was not answered", worker)
+		}
+		for i := range n {
+			expectOutput(t, client, fmt.Sprintf("load-%d-%d", worker, i), 32*i)
+		}
+	}
+}
+
+// A voter that does not answer takes no part in a comparison: it is neither wrong nor right.
+func TestVerify_WithoutAVoter(t *testing.T) {
+	nodes, _ := startCompared(t, 3)
+	leader, absent := leaderOf(t, nodes), follower(t, nodes)
+	if err := absent.Close(); err != nil {
+		t.Fatal(err)
+	}
+	status := verify(t, leader.Client())
+	if len(status.Differences) > 0 || status.Replicas != 2 || status.Voters != 3 || len(status.Digests) == 0 {
+		t.Errorf("%v", status)
+	}
+	if quarantines := leader.partitions[0].journal.Quarantines(); len(quarantines) > 0 {
+		t.Errorf("quarantines %v", quarantines)
+	}
+}
+
+// While a member runs a build that does not know comparisons, nothing is compared, quarantined or
+// signed. When it runs this build, the round goes on.
+func TestVerify_MixedBuilds(t *testing.T) {
+	peers := loopbackPeers(t, 3)
+	nodes := make([]*Node, len(peers))
+	configs := make([]Config, len(peers))
+	for i := range peers {
+		configs[i] = peerConfig(t, peers, i, definitions()...)
+		configs[i].Partitions = 1
+		if i == 2 {
+			configs[i].protocol = 3
+		}
+		nodes[i] = startNode(t, configs[i])
+	}
+	for i := range 5 {
+		if _, err := Call(testContext(t), nodes[0].Client(), fiveActivities, fmt.Sprint("mixed", i), i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "a leader says why it waits", func() bool {
+		comparing := leaderOf(t, nodes).partitions[0].comparing.Load()
+		return comparing != nil && strings.Contains(comparing.Verify(new(clusterpb.VerifyRequest)).Waits, "protocol")
+	})
+	for _, node := range nodes {
+		own := node.partitions[0].journal
+		if number, _ := own.Comparison(); number != 0 || len(own.Quarantines()) > 0 {
+			t.Errorf("%s: comparison %d, quarantines %v", node.config.NodeID, number, own.Quarantines())
+		}
+	}
+	if err := nodes[2].Close(); err != nil {
+		t.Fatal(err)
+	}
+	configs[2].protocol = 0
+	nodes[2] = startNode(t, configs[2])
+	eventually(t, "the cluster speaks the newest protocol", func() bool { return nodes[0].partitions[0].journal.Protocol() == protocolVersion })
+	expectSound(t, nodes)
+}
+
 // While a replica is quarantined, its node answers no read of the instance, and does not lead.
 func TestQuarantine_NodeDoesNotServe(t *testing.T) {
 	nodes, _ := startCompared(t, 3)
@@ -238,6 +422,10 @@ func TestVerify_TieStopsInstance(t *testing.T) {
 	})
 	if err := Send(ctx, client, "waits3", word, "y"); err != nil {
 		t.Errorf("another instance: %v", err)
+	}
+	members, err := client.Members(ctx)
+	if h := nodes[1].Health(); err != nil || h.Stopped != 1 || h.Quarantined != 0 || h.Ready() != nil || members[0].Stopped+members[1].Stopped != 1 {
+		t.Errorf("health %+v, members %+v, error %v", h, members, err)
 	}
 	internals := internalsOf(t, client)
 	accept := &clusterpb.Request{Instance: "waits2", Call: &clusterpb.Request_AcceptReplica{AcceptReplica: &clusterpb.AcceptReplicaRequest{Node: nodes[0].config.NodeID}}}

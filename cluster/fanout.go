@@ -187,6 +187,7 @@ func (s *scatterGather) mergeMembers(parts []*clusterpb.Response) *clusterpb.Res
 			all.Leader = all.Leader || m.Leader && i == 0
 			all.Voter = all.Voter && m.Voter
 			all.Behind += m.Behind
+			all.Quarantined, all.Stopped = all.Quarantined+m.Quarantined, all.Stopped+m.Stopped
 			all.BehindKnown = all.BehindKnown && m.BehindKnown
 			all.SinceContact = max(all.SinceContact, m.SinceContact)
 			all.ContactKnown = all.ContactKnown && m.ContactKnown

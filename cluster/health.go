@@ -68,6 +68,12 @@ type PartitionHealth struct {
 	OtherDirectory bool `json:"other_directory,omitempty"`
 	// DiskFull means that the last write of the log failed because the disk is full.
 	DiskFull bool `json:"disk_full,omitempty"`
+	// Quarantined is how many replicas of instances of this node are not used, because they differ from
+	// those of the majority: the node does not lead the partition until they are repaired. Stopped is
+	// how many instances are stopped, because no majority of their replicas agrees; see
+	// operate.AcceptReplica. They do not affect Ready.
+	Quarantined int `json:"quarantined,omitempty"`
+	Stopped     int `json:"stopped,omitempty"`
 }
 
 // A Health is the health of a node. It holds names of nodes, but no instance IDs and no payloads.
@@ -159,6 +165,7 @@ func (pa *partition) health() PartitionHealth {
 		Applied: s.Applied, Behind: s.Behind, Lag: s.Lag, SinceContact: s.SinceContact,
 		DiskHangs: pa.journal.Stats().LogStalled, DiskFull: s.DiskFull,
 	}
+	h.Quarantined, h.Stopped = countQuarantines(pa.journal, pa.node.config.NodeID)
 	h.OtherDirectory = pa.journal.DirectoryRejection() != nil && (s.Leader == "" || !s.Member)
 	switch {
 	case !s.Member:

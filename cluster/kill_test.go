@@ -8,13 +8,20 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/cluster/internal/comparison"
+	"github.com/tenuto-dev/tenuto/internal/harness"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -55,12 +62,15 @@ type instanceReport struct {
 // runNodeProcess runs a node until its input ends. It takes the commands
 //
 //	start PREFIX N   starts N instances of fifth; says "done ID" for each result
-//	leader           says which node it knows as leader
+//	leader [ID]      says which node it knows as leader, of the partition of an instance
 //	report           says what its replica has, as JSON
 //	journey ID       starts a journey
 //	cancel ID        cancels an instance
 //	end ID           says "end" and how an instance has ended
 //	history ID       says "history" and what it is, as JSON
+//	alter ID         changes an event of its replica of an instance; says "altered"
+//	verify           compares all replicas; says "verified" and what was found, as JSON
+//	crash STEP       kills the process at a step of a repair; says "crashes"
 func runNodeProcess(encoded string) error {
 	var config nodeProcessConfig
 	if err := json.Unmarshal([]byte(encoded), &config); err != nil {
@@ -75,7 +85,16 @@ func runNodeProcess(encoded string) error {
 			listen = peer.Address
 		}
 	}
-	node, err := Start(context.Background(), Config{
+	var crashAt atomic.Pointer[string]
+	ctx := harness.NewContext(context.Background(), harness.Overrides{CompareInterval: 1000 * time.Hour, RepairStep: func(step string) {
+		if at := crashAt.Load(); at != nil && *at == step {
+			if self, err := os.FindProcess(os.Getpid()); err == nil {
+				_ = self.Kill()
+			}
+			select {}
+		}
+	}})
+	node, err := Start(ctx, Config{
 		NodeID: config.NodeID, Dir: config.Dir, Peers: config.Peers, Listen: listen, Partitions: testPartitionsDefault,
 		Definitions: append(definitionsWith(slowDoubleBody), journeyDefinitions(config.Effects, config.HangAt)...),
 		Logger:      slog.New(slog.DiscardHandler), CallTimeout: testTimeout,
@@ -94,9 +113,18 @@ func runNodeProcess(encoded string) error {
 			fmt.Sscan(command[2], &n)
 			go startMany(node, out, command[1], n)
 		case "leader":
-			out.writeLine("leader " + node.Leader())
+			leader := node.Leader()
+			if len(command) > 1 {
+				leader = node.partitionOf(command[1]).leader()
+			}
+			out.writeLine("leader " + leader)
 		case "report":
 			err = out.writeJSON("report", reportReplica(node))
+		case "crash":
+			crashAt.Store(&command[1])
+			out.writeLine("crashes")
+		case "verify":
+			go func() { _ = out.writeJSON("verified", verifyPartitions(node)) }()
 		default:
 			err = execCommand(node, out, command)
 		}
@@ -144,6 +172,12 @@ func execCommand(node *Node, out *lineWriter, command []string) error {
 		return errOf(StartRun(ctx, client, journey, id, ""))
 	case "cancel":
 		return client.Cancel(ctx, id, "as wanted")
+	case "alter":
+		for !alterOwn(ctx, node, id) {
+			time.Sleep(10 * time.Millisecond)
+		}
+		out.writeLine("altered")
+		return nil
 	case "end":
 		status, err := client.Wait(ctx, id)
 		if err == nil {
@@ -162,6 +196,75 @@ func execCommand(node *Node, out *lineWriter, command []string) error {
 		return out.writeJSON("history", events)
 	}
 	return fmt.Errorf("command %q is not known", command)
+}
+
+// A verification is what a node process has found.
+type verification struct {
+	Differences, Quarantines []string
+	ReplicasMin              int
+	Err                      string
+}
+
+// verifyPartitions compares all replicas of all partitions.
+func verifyPartitions(node *Node) verification {
+	v := verification{ReplicasMin: math.MaxInt}
+	for _, pa := range node.partitions {
+		for round := uint64(0); ; time.Sleep(10 * time.Millisecond) {
+			response, err := node.Client().call(context.Background(), &clusterpb.Request{Partition: uint32(pa.number + 1), Call: &clusterpb.Request_Verify{
+				Verify: &clusterpb.VerifyRequest{Round: round},
+			}})
+			if err != nil {
+				v.Err = err.Error()
+				return v
+			}
+			status := response.GetVerify()
+			if round = status.Round; !status.Done {
+				continue // of another leadership, round is 0
+			}
+			v.ReplicasMin = min(v.ReplicasMin, int(status.Replicas))
+			for _, d := range status.Differences {
+				v.Differences = append(v.Differences, fmt.Sprintf("%s/%d/%d on %s", d.Instance, d.Execution, d.EventId, d.Node))
+			}
+			break
+		}
+		for _, q := range pa.journal.Quarantines() {
+			v.Quarantines = append(v.Quarantines, q.Instance+" on "+q.Node)
+		}
+	}
+	return v
+}
+
+// alterOwn changes the time of the third event of an instance in this node's replica, at a comparison
+// that a round of the leader records. It reports whether it could.
+func alterOwn(ctx context.Context, node *Node, id string) bool {
+	pa := node.partitionOf(id)
+	number, _ := pa.journal.Comparison()
+	pending, err := pa.journal.PrepareView(ctx, number+1, true)
+	if err != nil {
+		return false
+	}
+	defer pending.Close()
+	verify := &clusterpb.Request{Partition: uint32(pa.number + 1), Call: &clusterpb.Request_Verify{Verify: new(clusterpb.VerifyRequest)}}
+	if _, err := node.Client().call(ctx, verify); err != nil {
+		return false
+	}
+	view, err := pending.Wait(ctx)
+	if err != nil {
+		return false
+	}
+	encoded, err := view.Export(id)
+	instance, event := new(journalpb.InstanceSnapshot), new(journalpb.Event)
+	if err != nil || proto.Unmarshal(encoded, instance) != nil || proto.Unmarshal(instance.Executions[0].Events[2], event) != nil {
+		return false
+	}
+	event.Timestamp += 12345
+	if instance.Executions[0].Events[2], err = proto.Marshal(event); err != nil {
+		return false
+	}
+	if encoded, err = proto.Marshal(instance); err != nil {
+		return false
+	}
+	return pending.ReplaceInstance(id, encoded) == nil
 }
 
 // slowDoubleBody takes a while, so that a node can be killed during it.
@@ -455,4 +558,103 @@ func sameReports(a, b []instanceReport) bool {
 		}
 	}
 	return true
+}
+
+// A node that is killed at any step of a repair is repaired after its restart, or by the next leader;
+// meanwhile, calls go on.
+func TestRepair_NodeIsKilledAtEachStep(t *testing.T) {
+	const loadOfStep = 20
+	peers := loopbackPeers(t, 3)
+	processes, configs := map[string]*nodeProcess{}, map[string]nodeProcessConfig{}
+	for _, peer := range peers {
+		configs[peer.NodeID] = nodeProcessConfig{NodeID: peer.NodeID, Dir: t.TempDir(), Peers: peers}
+		processes[peer.NodeID] = startNodeProcess(t, configs[peer.NodeID])
+	}
+	verify := func(at *nodeProcess) (v verification) {
+		at.send("verify")
+		if err := json.Unmarshal([]byte(at.awaitLine("verified")), &v); err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	load := func(at *nodeProcess, name string) func() {
+		at.send(fmt.Sprintf("start %s %d", name, loadOfStep))
+		return func() {
+			for range loadOfStep {
+				at.awaitLine("done")
+			}
+		}
+	}
+	load(processes["n1"], "five")()
+	instances := loadOfStep
+	for i, c := range []struct {
+		step  string
+		leads bool // the node that is killed
+	}{
+		{comparison.StepQuarantined, true}, {comparison.StepPaused, true}, {comparison.StepAsked, false}, {comparison.StepRead, false},
+		{comparison.StepReplaced, false}, {comparison.StepRepaired, true}, {comparison.StepCompared, true}, {comparison.StepLifted, true},
+	} {
+		id := fmt.Sprintf("five-%d", i)
+		leader, victim, third := rolesIn(t, processes, id)
+		killed, asked := victim, leader
+		if c.leads {
+			killed, asked = leader, victim
+		}
+		killed.send("crash " + c.step)
+		killed.awaitLine("crashes")
+		victim.send("alter " + id)
+		victim.awaitLine("altered")
+		finish := load(third, c.step)
+		eventually(t, "the node is killed at the step "+c.step, func() bool {
+			verify(asked)
+			return killed.hasEnded()
+		})
+		processes[killed.id] = startNodeProcess(t, configs[killed.id])
+		finish()
+		instances += loadOfStep
+		eventually(t, "all replicas agree after a kill at the step "+c.step, func() bool {
+			v := verify(asked)
+			return v.Err == "" && len(v.Differences)+len(v.Quarantines) == 0 && v.ReplicasMin == len(peers)
+		})
+	}
+	var all []*nodeProcess
+	for _, p := range processes {
+		all = append(all, p)
+	}
+	expectReports(t, all, instances)
+}
+
+// rolesIn returns the leader of the partition of an instance and the other two.
+func rolesIn(t *testing.T, processes map[string]*nodeProcess, id string) (leader, victim, third *nodeProcess) {
+	t.Helper()
+	eventually(t, "a node leads", func() bool {
+		processes["n1"].send("leader " + id)
+		leader = processes[processes["n1"].awaitLine("leader")]
+		return leader != nil
+	})
+	for _, p := range processes {
+		switch {
+		case p == leader:
+		case victim == nil:
+			victim = p
+		default:
+			third = p
+		}
+	}
+	return leader, victim, third
+}
+
+// hasEnded reports whether the process has ended by itself. It drops what the process has written.
+func (p *nodeProcess) hasEnded() bool {
+	for {
+		select {
+		case _, more := <-p.out:
+			if !more {
+				p.kill()
+				return true
+			}
+		default:
+			return false
+		}
+	}
 }

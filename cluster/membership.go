@@ -82,6 +82,10 @@ type Member struct {
 	LeadsPartitions []int
 	// Identity is the identity that the cluster has recorded for the member's Dir, "" if none yet.
 	Identity string
+	// Quarantined is how many of the member's replicas of instances are not used, because they differ
+	// from those of the majority. Stopped is how many instances are stopped, because no majority of
+	// their replicas agrees, in the partitions that the member leads; see operate.AcceptReplica.
+	Quarantined, Stopped int
 }
 
 // Liveness says whether a member answers the leaders.
@@ -113,6 +117,7 @@ func (c *Client) Members(ctx context.Context) ([]Member, error) {
 			NodeID: m.Node, Address: m.Address, Leader: m.Leader, Voter: m.Voter, Behind: m.Behind, BehindKnown: m.BehindKnown,
 			Liveness: livenessOf(m), LastContact: time.Duration(m.SinceContact), Identity: m.Identity,
 			Role: roles.NameOf(m), PinnedRole: roles.PinName(m.Pin), Zone: m.Zone,
+			Quarantined: int(m.Quarantined), Stopped: int(m.Stopped),
 		}
 		for _, partition := range m.LeadsPartitions {
 			member.LeadsPartitions = append(member.LeadsPartitions, int(partition))
@@ -270,7 +275,12 @@ func (h *memberHandler) membersResponse() *clusterpb.Response {
 	// Read before the members, so that they are of this configuration or a newer one.
 	result := &clusterpb.MembersResult{ConfigurationIndexes: []uint64{h.journal.ConfigurationIndex()}}
 	for _, m := range h.journal.Members() {
+		quarantined, stopped := countQuarantines(h.journal, m.Node)
+		if m.Node != leader {
+			stopped = 0
+		}
 		member := &clusterpb.Member{
+			Quarantined: uint32(quarantined), Stopped: uint32(stopped),
 			Node: m.Node, Address: m.Address, Leader: m.Node == leader, Voter: m.Voter,
 			Behind: m.Behind, BehindKnown: m.BehindKnown, Identity: m.Identity,
 			SinceContact: int64(m.SinceContact), ContactKnown: m.ContactKnown, Unreachable: m.Unreachable,

@@ -70,7 +70,7 @@ func (pa *partition) setJournal(opened *journal.Journal) {
 		PauseOf: func(name string) *journalpb.PausedActivity { return pa.node.settings.pauseOf(name) },
 	}
 	pa.inputs, pa.reads = instances.NewInputs(shared), instances.NewReads(shared)
-	pa.views = &comparison.Server{Journal: opened, Ask: askInPartition(pa)}
+	pa.views = &comparison.Server{Journal: opened, Ask: askInPartition(pa), Step: pa.node.config.harness.RepairStep}
 	pa.waits, pa.members, pa.workerLoop = runWaiter{pa, opened}, memberHandler{pa, opened}, workerLoop{pa, opened}
 }
 

@@ -1,11 +1,13 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -222,6 +224,20 @@ func isQuarantined(pa *partition, instance string) bool {
 	return false
 }
 
+// countQuarantines returns how many replicas of a node are quarantined, and how many instances are
+// stopped.
+func countQuarantines(j *journal.Journal, node string) (quarantined, stopped int) {
+	for _, q := range j.Quarantines() {
+		switch q.Node {
+		case node:
+			quarantined++
+		case "":
+			stopped++
+		}
+	}
+	return quarantined, stopped
+}
+
 // refusesRead reports whether this node must not answer a request from its replica.
 func refusesRead(n *Node, request *clusterpb.Request) bool {
 	if kind := kindOf(request); kind.local != nil && !kind.ofInstance && !request.Stale {
@@ -266,55 +282,97 @@ func comparisonConfig(pa *partition, p *actors.Partition, epoch uint64) comparis
 		interval = comparison.RoundInterval
 	}
 	return comparison.Config{
-		Node: pa.node.config.NodeID, Partition: pa.number, Journal: pa.journal, Epoch: epoch, Ask: askInPartition(pa),
+		Node: pa.node.config.NodeID, Partition: pa.number, Journal: pa.journal, Epoch: epoch, Ask: askInPartition(pa), Dir: pa.node.config.partitionDir(pa.number),
 		HandOver: pa.handOver, Retry: p.Retry, Stats: &pa.comparisonStats, Logger: pa.node.config.Logger, Interval: interval,
+		Step: pa.node.config.harness.RepairStep,
 		Sign: func(ctx context.Context, s *statement.Statement) (*clusterpb.SignedDigest, error) {
-			signed, err := sign(ctx, pa, s)
-			if err != nil {
-				return nil, err
-			}
-			return &clusterpb.SignedDigest{Statement: signed.Statement, Signature: signed.Signature}, nil
+			return sign(ctx, pa, s)
 		},
 	}
 }
 
 // sign signs a statement of this node as the leader of a partition.
-func sign(ctx context.Context, pa *partition, s *statement.Statement) (*clusterpb.SignedHistory, error) {
+func sign(ctx context.Context, pa *partition, s *statement.Statement) (*clusterpb.SignedDigest, error) {
 	secret, err := pa.node.tokens.awaitKey(ctx)
 	if err != nil {
 		return nil, err
 	}
-	key := statement.SigningKey(secret, pa.node.config.ClusterID)
 	s.Cluster, s.Partition = pa.node.config.ClusterID, uint64(pa.number)
 	if lineages := pa.journal.Lineages(); len(lineages) > 0 {
 		s.Lineage = lineages[len(lineages)-1].Id
 	}
 	encoded := s.Encode()
-	return &clusterpb.SignedHistory{Statement: encoded, Signature: ed25519.Sign(key, encoded), Key: key.Public().(ed25519.PublicKey)}, nil
+	return &clusterpb.SignedDigest{Statement: encoded, Signature: ed25519.Sign(statement.SigningKey(secret, s.Cluster), encoded)}, nil
 }
 
-// prove signs what the leader has of an instance. Executions that were recorded meanwhile may be
-// missing.
-func prove(ctx context.Context, pa *partition, instance string) (*clusterpb.SignedHistory, error) {
-	s := &statement.Statement{Instance: instance, Index: pa.journal.AppliedIndex(), Time: pa.journal.Now().UnixNano()}
-	known, ok := pa.journal.Instance(instance)
-	if !ok {
+// prove returns a signed root that covers an execution of an instance with all the events that it has
+// now, and what else it covers of the instance.
+func prove(ctx context.Context, pa *partition, r *clusterpb.Request) (*clusterpb.Response, error) {
+	comparing := pa.comparing.Load()
+	known, ok := pa.journal.Instance(r.Instance)
+	execution := cmp.Or(r.GetProve().GetExecution(), known.GetExecution())
+	switch {
+	case !ok || execution > known.Execution:
 		return nil, actors.ErrNotFound
+	case pa.node.config.InMemory:
+		return nil, backup.ErrInMemory
+	case comparing == nil:
+		return nil, journal.ErrNotLeader
 	}
-	for number := uint64(1); number <= known.Execution; number++ {
-		x := statement.Execution{Number: number}
-		digest := statement.NewExecutionDigest(instance, number)
-		for event, err := range pa.journal.EncodedEvents(instance, number) {
+	last := known.LastEventId
+	if execution < known.Execution {
+		execution, last = execution+1, 0 // it is complete
+	}
+	signed := new(clusterpb.SignedHistory)
+	for range 2 {
+		root, err := comparing.Prove(ctx, r.Instance, execution, last)
+		if err != nil {
+			return nil, fmt.Errorf("prove: %w", err)
+		}
+		executions, err := executionsUpTo(pa, r.Instance, root)
+		if err != nil {
+			return nil, err
+		}
+		signed.Statement, signed.Signature, signed.Leaf = root.Statement, root.Signature, root.Position
+		for i := range executions {
+			x := &executions[i]
+			signed.Executions = append(signed.Executions, &clusterpb.ExecutionDigest{Number: x.Number, LastEventId: x.LastEventID, Digest: x.Digest[:]})
+		}
+		for i := range root.Path {
+			signed.Path = append(signed.Path, root.Path[i][:])
+		}
+		if statement.Leaf(statement.HistoryDigest(r.Instance, executions)) == root.Leaf {
+			secret, err := pa.node.tokens.awaitKey(ctx)
 			if err != nil {
 				return nil, err
+			}
+			signed.Key = statement.SigningKey(secret, pa.node.config.ClusterID).Public().(ed25519.PublicKey)
+			return &clusterpb.Response{Result: &clusterpb.Response_Prove{Prove: signed}}, nil
+		}
+		// The root is of an instance that was purged. No root covers so many executions.
+		signed, execution = new(clusterpb.SignedHistory), math.MaxUint64
+	}
+	return nil, actors.ErrNotFound
+}
+
+// executionsUpTo returns what a signed root covers of an instance.
+func executionsUpTo(pa *partition, instance string, root *comparison.SignedRoot) (executions []statement.Execution, err error) {
+	for number := uint64(1); number <= root.Execution; number++ {
+		x, digest := statement.Execution{Number: number}, statement.NewExecutionDigest(instance, number)
+		for event, err := range pa.journal.EncodedEvents(instance, number, 1) {
+			if err != nil {
+				return nil, err
+			}
+			if number == root.Execution && x.LastEventID == root.LastEventID {
+				break
 			}
 			digest.Add(event)
 			x.LastEventID++
 		}
 		x.Digest = digest.Sum()
-		s.Executions = append(s.Executions, x)
+		executions = append(executions, x)
 	}
-	return sign(ctx, pa, s)
+	return executions, nil
 }
 
 // signingKey answers with the public key of the leaders' signatures.

@@ -460,11 +460,7 @@ func verificationKinds() map[reflect.Type]requestKind {
 			actions:    needs(ActionHistory),
 			ofInstance: true,
 			read: func(ctx context.Context, pa *partition, _ *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
-				signed, err := prove(ctx, pa, r.Instance)
-				if err != nil {
-					return nil, err
-				}
-				return &clusterpb.Response{Result: &clusterpb.Response_Prove{Prove: signed}}, nil
+				return prove(ctx, pa, r)
 			},
 		},
 		reflect.TypeFor[*clusterpb.Request_SigningKey](): {

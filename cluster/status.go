@@ -68,6 +68,9 @@ type Status struct {
 	Err error
 	// Mismatch is why the instance is stalled.
 	Mismatch *replay.Mismatch
+	// Quarantined are the nodes whose replicas of the instance are not used, because they differ from
+	// those of the majority. They are repaired from these.
+	Quarantined []string
 	// AppliedIndex is a journal index: the status shows all entries up to it. Get sets it.
 	AppliedIndex uint64
 	// Continued is "restored" if the cluster was restored from a backup after the run began, or
@@ -120,6 +123,7 @@ func newStatus(wire *clusterpb.Status, converter engine.PayloadConverter) *Statu
 		Tags:           wire.GetTags(),
 		Attributes:     engine.AttributeTexts(wire.GetAttributes()),
 		Summary:        wire.GetSummary(),
+		Quarantined:    wire.GetQuarantined(),
 		run:            runRef{wire.GetFirstExecution(), wire.GetIncarnation()},
 		output:         wire.GetOutput(),
 		customStatus:   wire.GetCustomStatus(),

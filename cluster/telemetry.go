@@ -98,14 +98,7 @@ func (t telemetrySource) Sample() *telemetry.Sample {
 		if since := g.comparisonStats.Since.Load(); since > 0 {
 			compared.ComparisonAge = time.Since(time.Unix(0, since))
 		}
-		for _, q := range g.journal.Quarantines() {
-			switch q.Node {
-			case n.config.NodeID:
-				compared.Quarantined++
-			case "":
-				compared.Stopped++
-			}
-		}
+		compared.Quarantined, compared.Stopped = uint64(health.Quarantined), uint64(health.Stopped)
 		s.Partitions = append(s.Partitions, telemetry.PartitionSample{
 			Quarantined: compared.Quarantined, Stopped: compared.Stopped, Differences: compared.Differences,
 			ComparisonAge: compared.ComparisonAge, ComparisonTook: compared.ComparisonTook,

@@ -50,9 +50,9 @@ func (r *reads) Events(instance string, execution, from uint64) iter.Seq2[*journ
 	return r.machine.Events(instance, execution, from)
 }
 
-// EncodedEvents yields the encoded events of an execution in order; see state.Machine.
-func (r *reads) EncodedEvents(instance string, execution uint64) iter.Seq2[[]byte, error] {
-	return r.machine.EncodedEvents(instance, execution)
+// EncodedEvents yields the encoded events of an execution in order, from one on; see state.Machine.
+func (r *reads) EncodedEvents(instance string, execution, from uint64) iter.Seq2[[]byte, error] {
+	return r.machine.EncodedEvents(instance, execution, from)
 }
 
 // Event returns one event; the error wraps state.ErrNotFound if it does not exist. Execution 0

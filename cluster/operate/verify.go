@@ -27,7 +27,7 @@ type Verification struct {
 	// Replicas is how many voters took part in the comparison with the fewest, of Voters.
 	Replicas, Voters int
 	Differences      []Difference
-	// Digests are the leader's signed digests of the ranges that were compared and equal, at most
+	// Digests are the signed roots of the ranges that were compared and equal, at most
 	// 1,000; see cluster/proof.
 	Digests []SignedDigest
 	// Waits says why the comparison does not go on at present, "" if it does.

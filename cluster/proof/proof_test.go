@@ -5,10 +5,16 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
 	"testing"
 
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/operate"
 	"github.com/tenuto-dev/tenuto/cluster/proof"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -17,7 +23,7 @@ var doubled = replay.Orchestration[int, int]("doubled")
 
 func prove(t testing.TB) (written []byte, key ed25519.PublicKey) {
 	t.Helper()
-	node, err := cluster.Start(context.Background(), cluster.Config{InMemory: true, Definitions: []replay.Definition{
+	node, err := cluster.Start(context.Background(), cluster.Config{Dir: t.TempDir(), Partitions: 1, Definitions: []replay.Definition{
 		doubled.Bind(func(_ *replay.Context, n int) (int, error) { return 2 * n, nil }),
 	}})
 	if err != nil {
@@ -64,6 +70,104 @@ func TestCheck_AcceptsOnlyWhatWasSigned(t *testing.T) {
 			}
 		}
 	}
+}
+
+var counted = replay.Orchestration[int, int]("counted")
+
+// startCounting starts a node whose counted runs have three executions.
+func startCounting(t *testing.T) *cluster.Client {
+	t.Helper()
+	node, err := cluster.Start(t.Context(), cluster.Config{Dir: t.TempDir(), Partitions: 1, Definitions: []replay.Definition{
+		counted.Bind(func(ctx *replay.Context, n int) (int, error) {
+			if n < 3 {
+				return 0, counted.ContinueAsNew(ctx, n+1)
+			}
+			return n, nil
+		}),
+		doubled.Bind(func(_ *replay.Context, n int) (int, error) { return 2 * n, nil }),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = node.Close() })
+	return node.Client()
+}
+
+// statementOf returns the signed statement in a proof.
+func statementOf(written []byte) []byte {
+	at := len("tenuto proof 1\n")
+	size := binary.BigEndian.Uint64(written[at:])
+	return written[at+8:][:size]
+}
+
+func proveOf(t *testing.T, client *cluster.Client, id string, execution uint64) ([]byte, *proof.Proof) {
+	t.Helper()
+	var to bytes.Buffer
+	if err := proof.Prove(t.Context(), client, id, execution, &to); err != nil {
+		t.Fatal(err)
+	}
+	p, err := proof.Check(bytes.NewReader(to.Bytes()), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return to.Bytes(), p
+}
+
+// The proofs of instances that a round has compared are of the root that was signed in that round. What
+// is newer gets a later one.
+func TestProve_UsesPeriodicRoots(t *testing.T) {
+	client := startCounting(t)
+	for i := range 20 {
+		tags := map[string]string{"a": "1", "b": "2", "c": "3", "d": "4", "e": "5"}
+		if _, err := cluster.Call(t.Context(), client, counted, fmt.Sprint("c", i), 1, cluster.Tags(tags)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	verified, err := operate.Verify(t.Context(), client, nil)
+	if err != nil || len(verified) != 1 || len(verified[0].Digests) == 0 {
+		t.Fatalf("%v, error %v", verified, err)
+	}
+	for i := range 20 {
+		for execution, events := range []int{2, 2, 2, 2} { // 0 is the latest
+			written, p := proveOf(t, client, fmt.Sprint("c", i), uint64(execution))
+			if !slices.ContainsFunc(verified[0].Digests, func(d operate.SignedDigest) bool { return bytes.Equal(d.Statement, statementOf(written)) }) {
+				t.Fatalf("c%d/%d: the root at index %d is not of the round", i, execution, p.Index)
+			}
+			if len(p.History.Events) != events || p.Replicas != 1 || p.Voters != 1 {
+				t.Errorf("c%d/%d: %d events, %d of %d replicas", i, execution, len(p.History.Events), p.Replicas, p.Voters)
+			}
+		}
+	}
+	_, before := proveOf(t, client, "c5", 0)
+	if _, err := cluster.Call(t.Context(), client, doubled, "new", 4); err != nil {
+		t.Fatal(err)
+	}
+	if _, p := proveOf(t, client, "new", 0); p.Index <= before.Index || p.History.Events[0].Name != "doubled" {
+		t.Errorf("a new instance: index %d, after %d", p.Index, before.Index)
+	}
+	// Another run under an ID that the root covers.
+	if _, err := client.Purge(t.Context(), "c5"); err != nil {
+		t.Fatal(err)
+	}
+	if err := proof.Prove(t.Context(), client, "c5", 0, io.Discard); !errors.Is(err, cluster.ErrNotFound) {
+		t.Errorf("a purged instance: %v", err)
+	}
+	if _, err := cluster.Call(t.Context(), client, counted, "c5", 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, p := proveOf(t, client, "c5", 0); p.Index <= before.Index || len(p.History.Events) != 2 {
+		t.Errorf("another run: index %d, after %d", p.Index, before.Index)
+	}
+	// Many at once.
+	var calls sync.WaitGroup
+	for i := range 10 {
+		calls.Go(func() {
+			if err := proof.Prove(t.Context(), client, fmt.Sprint("c", i), 1, io.Discard); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	calls.Wait()
 }
 
 // withChecksum gives altered bytes the right checksum.

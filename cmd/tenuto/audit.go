@@ -189,8 +189,8 @@ func checkProof(flags *flag.FlagSet) action {
 		if key == nil {
 			trust = " (not compared: name the cluster's with -key)"
 		}
-		_, err = fmt.Fprintf(s.out, "ok: %s/%d, %d events, cluster %s, partition %d, index %d, signed %s by %s%s\n", p.History.Instance, p.History.Execution,
-			len(p.History.Events), p.Cluster, p.Partition, p.Index, p.Time.Format(time.RFC3339), hex.EncodeToString(p.Key), trust)
+		_, err = fmt.Fprintf(s.out, "ok: %s/%d, %d events, cluster %s, partition %d, index %d, on %d of %d voters, signed %s by %s%s\n", p.History.Instance, p.History.Execution,
+			len(p.History.Events), p.Cluster, p.Partition, p.Index, p.Replicas, p.Voters, p.Time.Format(time.RFC3339), hex.EncodeToString(p.Key), trust)
 		return err
 	}
 }

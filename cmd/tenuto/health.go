@@ -123,6 +123,12 @@ func healthOf(members []cluster.Member) *clusterHealth {
 		case m.BehindKnown && m.Behind > behindMax:
 			problem("%s is %d entries behind", m.NodeID, m.Behind)
 		}
+		if m.Quarantined > 0 {
+			problem("%s has %d replicas of instances that differ from the majority; they are quarantined and repaired", m.NodeID, m.Quarantined)
+		}
+		if m.Stopped > 0 {
+			problem("%d instances are stopped, because no majority of their replicas agrees: tenuto list -state stalled, tenuto accept", m.Stopped)
+		}
 		if m.Voter && m.Liveness == cluster.MemberAlive {
 			h.Alive++
 		}

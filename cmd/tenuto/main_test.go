@@ -303,6 +303,22 @@ func TestMembers_DeadNodeAndNoLeader(t *testing.T) {
 	tenuto(t, address, "members", "-json").expect(t, 3, `"liveness":"unknown"`)
 }
 
+// Replicas in quarantine and instances that are stopped are problems.
+func TestHealth_NamesQuarantines(t *testing.T) {
+	members := []cluster.Member{
+		{NodeID: "n1", Voter: true, Leader: true, Liveness: cluster.MemberAlive, Stopped: 1},
+		{NodeID: "n2", Voter: true, Liveness: cluster.MemberAlive, Quarantined: 2},
+	}
+	h := healthOf(members)
+	if h.OK || len(h.Problems) != 2 || !strings.Contains(h.Problems[0], "1 instances are stopped") || !strings.Contains(h.Problems[1], "n2 has 2 replicas") {
+		t.Errorf("%+v", h)
+	}
+	members[0].Stopped, members[1].Quarantined = 0, 0
+	if h := healthOf(members); !h.OK {
+		t.Errorf("%+v", h)
+	}
+}
+
 func TestReportError_PrefixesOnce(t *testing.T) {
 	var stderr bytes.Buffer
 	failed := fmt.Errorf("get x: %w", &cluster.UnavailableError{Err: fmt.Errorf("status: %w", cluster.ErrNotFound)})

@@ -196,13 +196,17 @@ func testHistory(l *lab) {
 }
 
 func testProofs(l *lab) {
-	file := filepath.Join(l.t.TempDir(), "proof")
-	l.ok("history", "prove", "hello-1", file)
-	key := strings.TrimSpace(l.ok("history", "key"))
-	l.ok("history", "proof", file, "-key", key)
+	disk := clustertest.New(l.t, 1, clustertest.Definitions(sample.Definitions()...))
+	addr, file := disk.Addresses()[0], filepath.Join(l.t.TempDir(), "proof")
+	l.ok("start", "greet", "proved-1", `"Ada"`, "-wait", "-addr", addr)
+	l.tenuto("verify", "-addr", addr).expect(l.t, statusOK, "1 of 1 replicas, 0 differences")
+	l.ok("history", "prove", "proved-1", file, "-addr", addr)
+	key := strings.TrimSpace(l.ok("history", "key", "-addr", addr))
+	l.tenuto("history", "proof", file, "-key", key).expect(l.t, statusOK, "ok: proved-1/1", "on 1 of 1 voters")
 	l.tenuto("history", "proof", file, "-key", strings.Repeat("0", len(key))).expect(l.t, statusRejected)
 	l.tenuto("history", "proof", file, "-key", "x").expect(l.t, statusUsage, "64 hexadecimal digits")
 	l.tenuto("history", "prove", "hello-1", file).expect(l.t, statusUsage, "exists")
+	l.tenuto("history", "prove", "hello-1", file+"2").expect(l.t, statusRejected, "in memory")
 	l.tenuto("history", "prove", "nothing", file+"2").expect(l.t, statusNotFound)
 	content, err := os.ReadFile(file)
 	if err != nil {

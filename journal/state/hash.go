@@ -292,16 +292,16 @@ func hashEvents(chainHash uint64, events [][]byte) uint64 {
 	return chainHash
 }
 
-// EncodedEvents yields the encoded events of an execution, from event 1 up to the last one at the
-// beginning of the iteration. They must not be changed. An error ends it, as in Events.
-func (m *Machine) EncodedEvents(instance string, execution uint64) iter.Seq2[[]byte, error] {
+// EncodedEvents yields the encoded events of an execution as they are stored, from one up to the last
+// at the beginning of the iteration. They must not be changed. An error ends it, as in Events.
+func (m *Machine) EncodedEvents(instance string, execution, from uint64) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		h, err := m.history(instance, execution)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-		for _, encoded := range h.eventsFrom(1, &err) {
+		for _, encoded := range h.eventsFrom(from, &err) {
 			if !yield(encoded, nil) {
 				return
 			}
@@ -357,6 +357,10 @@ type RangeDigest struct {
 type InstanceDigest struct {
 	ID     string
 	Digest [sha256.Size]byte
+	// History is the digest of its histories, up to an event of its latest execution: the SHA-256 of
+	// "tenuto history 1", 0x00, the length and the bytes of the ID, and what Digest has of executions.
+	History                [sha256.Size]byte
+	Execution, LastEventID uint64
 	// Damage says how the replica contradicts itself, from an event on; nil if it does not.
 	Damage *Damage
 }
@@ -411,7 +415,11 @@ func (v *View) Compare(from, to string, instancesMax int, bytesMax uint64, each 
 			result.Events += c.events
 			result.Bytes += c.bytes + uint64(len(value))
 			if each || c.damage != nil {
-				result.Each = append(result.Each, InstanceDigest{id, digest, c.damage})
+				of := InstanceDigest{ID: id, Digest: digest, Damage: c.damage, History: c.historyDigest()}
+				if n := len(c.executions); n > 0 {
+					of.Execution, of.LastEventID = c.executions[n-1].Number, c.executions[n-1].LastEventID
+				}
+				result.Each = append(result.Each, of)
 			}
 		}
 		return iter.Error()
@@ -531,6 +539,14 @@ func (c *instanceReader) read(header []byte) (digest [sha256.Size]byte, err erro
 	c.checkHeader()
 	h := sha256.New()
 	h.Write([]byte("tenuto instance 1\x00"))
+	c.writeExecutions(h)
+	writeBytes(h, []byte(c.id))
+	writeBytes(h, comparableHeader(c.in))
+	h.Sum(digest[:0])
+	return digest, nil
+}
+
+func (c *instanceReader) writeExecutions(h hash.Hash) {
 	writeUint64(h, uint64(len(c.executions)))
 	for i := range c.executions {
 		x := &c.executions[i]
@@ -538,10 +554,16 @@ func (c *instanceReader) read(header []byte) (digest [sha256.Size]byte, err erro
 		writeUint64(h, x.LastEventID)
 		h.Write(x.Digest[:])
 	}
+}
+
+// historyDigest returns the digest of the histories; see package cluster/proof.
+func (c *instanceReader) historyDigest() (digest [sha256.Size]byte) {
+	h := sha256.New()
+	h.Write([]byte("tenuto history 1\x00"))
 	writeBytes(h, []byte(c.id))
-	writeBytes(h, comparableHeader(c.in))
+	c.writeExecutions(h)
 	h.Sum(digest[:0])
-	return digest, nil
+	return digest
 }
 
 // readHistory reads all events of the instance, up to a chunk that is damaged.

@@ -5730,7 +5730,9 @@ type Status struct {
 	Attributes []*journalpb.AttributeSet `protobuf:"bytes,18,rep,name=attributes,proto3" json:"attributes,omitempty"`
 	Summary    string                    `protobuf:"bytes,19,opt,name=summary,proto3" json:"summary,omitempty"`
 	// The latest lineage that began after the run; absent if none did.
-	Lineage       *journalpb.Lineage `protobuf:"bytes,20,opt,name=lineage,proto3" json:"lineage,omitempty"`
+	Lineage *journalpb.Lineage `protobuf:"bytes,20,opt,name=lineage,proto3" json:"lineage,omitempty"`
+	// The nodes whose replicas of the instance are quarantined.
+	Quarantined   []string `protobuf:"bytes,21,rep,name=quarantined,proto3" json:"quarantined,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5901,6 +5903,13 @@ func (x *Status) GetSummary() string {
 func (x *Status) GetLineage() *journalpb.Lineage {
 	if x != nil {
 		return x.Lineage
+	}
+	return nil
+}
+
+func (x *Status) GetQuarantined() []string {
+	if x != nil {
+		return x.Quarantined
 	}
 	return nil
 }
@@ -6825,10 +6834,14 @@ type Member struct {
 	Unreachable  bool  `protobuf:"varint,11,opt,name=unreachable,proto3" json:"unreachable,omitempty"`
 	// The failure domain, whether it is to have no vote, and the role that an operator has set.
 	// role_known is not set by a node of a build without roles. Protocol 4.
-	Zone          string                   `protobuf:"bytes,100,opt,name=zone,proto3" json:"zone,omitempty"`
-	Standby       bool                     `protobuf:"varint,101,opt,name=standby,proto3" json:"standby,omitempty"`
-	Pin           journalpb.MemberRole_Pin `protobuf:"varint,102,opt,name=pin,proto3,enum=tenuto.journal.v1.MemberRole_Pin" json:"pin,omitempty"`
-	RoleKnown     bool                     `protobuf:"varint,103,opt,name=role_known,json=roleKnown,proto3" json:"role_known,omitempty"`
+	Zone      string                   `protobuf:"bytes,100,opt,name=zone,proto3" json:"zone,omitempty"`
+	Standby   bool                     `protobuf:"varint,101,opt,name=standby,proto3" json:"standby,omitempty"`
+	Pin       journalpb.MemberRole_Pin `protobuf:"varint,102,opt,name=pin,proto3,enum=tenuto.journal.v1.MemberRole_Pin" json:"pin,omitempty"`
+	RoleKnown bool                     `protobuf:"varint,103,opt,name=role_known,json=roleKnown,proto3" json:"role_known,omitempty"`
+	// How many of its replicas of instances are quarantined, and how many instances are stopped in the
+	// partitions that it leads. Protocol 4.
+	Quarantined   uint32 `protobuf:"varint,104,opt,name=quarantined,proto3" json:"quarantined,omitempty"`
+	Stopped       uint32 `protobuf:"varint,105,opt,name=stopped,proto3" json:"stopped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6966,6 +6979,20 @@ func (x *Member) GetRoleKnown() bool {
 		return x.RoleKnown
 	}
 	return false
+}
+
+func (x *Member) GetQuarantined() uint32 {
+	if x != nil {
+		return x.Quarantined
+	}
+	return 0
+}
+
+func (x *Member) GetStopped() uint32 {
+	if x != nil {
+		return x.Stopped
+	}
+	return 0
 }
 
 // IssueTokenRequest issues a token with which one node may join. The caller creates the token; the
@@ -9263,9 +9290,13 @@ type InstanceDigest struct {
 	Instance string                 `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
 	Digest   []byte                 `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
 	// Why the replica contradicts itself, and where; empty: it does not.
-	Damage        string `protobuf:"bytes,3,opt,name=damage,proto3" json:"damage,omitempty"`
-	Execution     uint64 `protobuf:"varint,4,opt,name=execution,proto3" json:"execution,omitempty"`
-	EventId       uint64 `protobuf:"varint,5,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
+	Damage    string `protobuf:"bytes,3,opt,name=damage,proto3" json:"damage,omitempty"`
+	Execution uint64 `protobuf:"varint,4,opt,name=execution,proto3" json:"execution,omitempty"`
+	EventId   uint64 `protobuf:"varint,5,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
+	// SHA-256 of its histories up to an event of its latest execution; see package cluster/proof.
+	History       []byte `protobuf:"bytes,6,opt,name=history,proto3" json:"history,omitempty"`
+	LastExecution uint64 `protobuf:"varint,7,opt,name=last_execution,json=lastExecution,proto3" json:"last_execution,omitempty"`
+	LastEventId   uint64 `protobuf:"varint,8,opt,name=last_event_id,json=lastEventId,proto3" json:"last_event_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -9331,6 +9362,27 @@ func (x *InstanceDigest) GetExecution() uint64 {
 func (x *InstanceDigest) GetEventId() uint64 {
 	if x != nil {
 		return x.EventId
+	}
+	return 0
+}
+
+func (x *InstanceDigest) GetHistory() []byte {
+	if x != nil {
+		return x.History
+	}
+	return nil
+}
+
+func (x *InstanceDigest) GetLastExecution() uint64 {
+	if x != nil {
+		return x.LastExecution
+	}
+	return 0
+}
+
+func (x *InstanceDigest) GetLastEventId() uint64 {
+	if x != nil {
+		return x.LastEventId
 	}
 	return 0
 }
@@ -10250,9 +10302,11 @@ func (*ReplicaAccepted) Descriptor() ([]byte, []int) {
 	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{122}
 }
 
-// ProveRequest asks the leader to sign what it has of an instance.
+// ProveRequest asks the leader for the latest signed root that covers an execution of an instance.
 type ProveRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 0: the latest.
+	Execution     uint64 `protobuf:"varint,1,opt,name=execution,proto3" json:"execution,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -10287,13 +10341,24 @@ func (*ProveRequest) Descriptor() ([]byte, []int) {
 	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{123}
 }
 
+func (x *ProveRequest) GetExecution() uint64 {
+	if x != nil {
+		return x.Execution
+	}
+	return 0
+}
+
 type SignedHistory struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// See package cluster/proof.
-	Statement     []byte             `protobuf:"bytes,1,opt,name=statement,proto3" json:"statement,omitempty"`
-	Signature     []byte             `protobuf:"bytes,2,opt,name=signature,proto3" json:"signature,omitempty"`
-	Key           []byte             `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
-	Executions    []*ExecutionDigest `protobuf:"bytes,4,rep,name=executions,proto3" json:"executions,omitempty"`
+	Statement []byte `protobuf:"bytes,1,opt,name=statement,proto3" json:"statement,omitempty"`
+	Signature []byte `protobuf:"bytes,2,opt,name=signature,proto3" json:"signature,omitempty"`
+	Key       []byte `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	// What the root covers of the instance.
+	Executions []*ExecutionDigest `protobuf:"bytes,4,rep,name=executions,proto3" json:"executions,omitempty"`
+	// The position of the instance among the leaves, and the hashes from there to the root.
+	Leaf          uint64   `protobuf:"varint,5,opt,name=leaf,proto3" json:"leaf,omitempty"`
+	Path          [][]byte `protobuf:"bytes,6,rep,name=path,proto3" json:"path,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -10352,6 +10417,20 @@ func (x *SignedHistory) GetKey() []byte {
 func (x *SignedHistory) GetExecutions() []*ExecutionDigest {
 	if x != nil {
 		return x.Executions
+	}
+	return nil
+}
+
+func (x *SignedHistory) GetLeaf() uint64 {
+	if x != nil {
+		return x.Leaf
+	}
+	return 0
+}
+
+func (x *SignedHistory) GetPath() [][]byte {
+	if x != nil {
+		return x.Path
 	}
 	return nil
 }
@@ -13283,7 +13362,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\rHistoryResult\x12\x1c\n" +
 	"\texecution\x18\x01 \x01(\x04R\texecution\x12\x16\n" +
 	"\x06events\x18\x02 \x03(\fR\x06events\x12\x12\n" +
-	"\x04more\x18\x03 \x01(\bR\x04more\"\xe5\x06\n" +
+	"\x04more\x18\x03 \x01(\bR\x04more\"\x87\a\n" +
 	"\x06Status\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x1c\n" +
 	"\texecution\x18\x02 \x01(\x04R\texecution\x12\x12\n" +
@@ -13309,7 +13388,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"attributes\x18\x12 \x03(\v2\x1f.tenuto.journal.v1.AttributeSetR\n" +
 	"attributes\x12\x18\n" +
 	"\asummary\x18\x13 \x01(\tR\asummary\x124\n" +
-	"\alineage\x18\x14 \x01(\v2\x1a.tenuto.journal.v1.LineageR\alineage\x1a7\n" +
+	"\alineage\x18\x14 \x01(\v2\x1a.tenuto.journal.v1.LineageR\alineage\x12 \n" +
+	"\vquarantined\x18\x15 \x03(\tR\vquarantined\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x83\x01\n" +
@@ -13380,7 +13460,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x15configuration_indexes\x18\x06 \x03(\x04R\x14configurationIndexes\x12\x1f\n" +
 	"\vpayload_max\x18\a \x01(\x04R\n" +
 	"payloadMax\x126\n" +
-	"\blineages\x18_ \x03(\v2\x1a.tenuto.journal.v1.LineageR\blineages\"\xd4\x03\n" +
+	"\blineages\x18_ \x03(\v2\x1a.tenuto.journal.v1.LineageR\blineages\"\x90\x04\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
@@ -13398,7 +13478,9 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\astandby\x18e \x01(\bR\astandby\x123\n" +
 	"\x03pin\x18f \x01(\x0e2!.tenuto.journal.v1.MemberRole.PinR\x03pin\x12\x1d\n" +
 	"\n" +
-	"role_known\x18g \x01(\bR\troleKnown\"A\n" +
+	"role_known\x18g \x01(\bR\troleKnown\x12 \n" +
+	"\vquarantined\x18h \x01(\rR\vquarantined\x12\x18\n" +
+	"\astopped\x18i \x01(\rR\astopped\"A\n" +
 	"\x11IssueTokenRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1a\n" +
 	"\blifetime\x18\x02 \x01(\x03R\blifetime\"K\n" +
@@ -13547,13 +13629,16 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06digest\x18\x05 \x01(\fR\x06digest\x125\n" +
 	"\x04each\x18\x06 \x03(\v2!.tenuto.cluster.v1.InstanceDigestR\x04each\x12\x14\n" +
 	"\x05index\x18\a \x01(\x04R\x05index\x12\x12\n" +
-	"\x04took\x18\b \x01(\x03R\x04took\"\x95\x01\n" +
+	"\x04took\x18\b \x01(\x03R\x04took\"\xfa\x01\n" +
 	"\x0eInstanceDigest\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\fR\x06digest\x12\x16\n" +
 	"\x06damage\x18\x03 \x01(\tR\x06damage\x12\x1c\n" +
 	"\texecution\x18\x04 \x01(\x04R\texecution\x12\x19\n" +
-	"\bevent_id\x18\x05 \x01(\x04R\aeventId\"\x90\x01\n" +
+	"\bevent_id\x18\x05 \x01(\x04R\aeventId\x12\x18\n" +
+	"\ahistory\x18\x06 \x01(\fR\ahistory\x12%\n" +
+	"\x0elast_execution\x18\a \x01(\x04R\rlastExecution\x12\"\n" +
+	"\rlast_event_id\x18\b \x01(\x04R\vlastEventId\"\x90\x01\n" +
 	"\x14CompareEventsRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x1a\n" +
@@ -13617,15 +13702,18 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\tsignature\x18\x02 \x01(\fR\tsignature\"*\n" +
 	"\x14AcceptReplicaRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\"\x11\n" +
-	"\x0fReplicaAccepted\"\x0e\n" +
-	"\fProveRequest\"\xa1\x01\n" +
+	"\x0fReplicaAccepted\",\n" +
+	"\fProveRequest\x12\x1c\n" +
+	"\texecution\x18\x01 \x01(\x04R\texecution\"\xc9\x01\n" +
 	"\rSignedHistory\x12\x1c\n" +
 	"\tstatement\x18\x01 \x01(\fR\tstatement\x12\x1c\n" +
 	"\tsignature\x18\x02 \x01(\fR\tsignature\x12\x10\n" +
 	"\x03key\x18\x03 \x01(\fR\x03key\x12B\n" +
 	"\n" +
 	"executions\x18\x04 \x03(\v2\".tenuto.cluster.v1.ExecutionDigestR\n" +
-	"executions\"\x13\n" +
+	"executions\x12\x12\n" +
+	"\x04leaf\x18\x05 \x01(\x04R\x04leaf\x12\x12\n" +
+	"\x04path\x18\x06 \x03(\fR\x04path\"\x13\n" +
 	"\x11SigningKeyRequest\"8\n" +
 	"\n" +
 	"SigningKey\x12\x10\n" +

@@ -41,7 +41,7 @@ var (
 	// ErrNotFound means that the node has no such checkpoint, for example because it has expired.
 	ErrNotFound = errors.New("tenuto: the node has no such backup; it may have expired")
 	// ErrInMemory means that the node has no directory.
-	ErrInMemory = errors.New("tenuto: the node keeps its journal in memory: nothing to back up")
+	ErrInMemory = errors.New("tenuto: the node keeps its journal in memory: nothing to back up, compare or prove")
 	// ErrMissed means that flushes have prevented all cuts.
 	ErrMissed = errors.New("tenuto: the node was too busy for a checkpoint: try again")
 )

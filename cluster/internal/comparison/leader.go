@@ -3,10 +3,10 @@ package comparison
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"log/slog"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,6 +46,7 @@ type Config struct {
 	Node      string
 	Partition int
 	Journal   *journal.Journal
+	Dir       string // of the partition
 	Epoch     uint64
 	Ask       Ask
 	// HandOver transfers leadership to another node.
@@ -58,6 +59,26 @@ type Config struct {
 	Logger *slog.Logger
 	// Interval is RoundInterval, or less in tests.
 	Interval time.Duration
+	// Step is told the steps of repairs, in tests; nil otherwise.
+	Step func(step string)
+}
+
+// The steps of a repair: of the leader, then of the node that is repaired.
+const (
+	StepQuarantined = "quarantined" // the quarantine is recorded
+	StepPaused      = "paused"      // the node has a view, and is paused
+	StepRepaired    = "repaired"    // the node says that it has replaced the instance
+	StepCompared    = "compared"    // the replicas are equal
+	StepLifted      = "lifted"      // the end of the quarantine is recorded
+	StepAsked       = "asked"       // the node has the request
+	StepRead        = "read"        // it has read the copy
+	StepReplaced    = "replaced"    // it has replaced the instance in memory
+)
+
+func (l *Leader) step(name string) {
+	if l.config.Step != nil {
+		l.config.Step(name)
+	}
 }
 
 // Stats are of all leaderships of a node in a partition.
@@ -80,17 +101,31 @@ type Leader struct {
 	begun  bool                   // since its beginning at ""
 	began  time.Time
 
-	examined time.Time // when instances that are stopped were last compared; used by Run only
+	proofs chan *proofRequest
+	ended  chan struct{} // closed when Run has returned
+
+	// Used by Run only.
+	examined time.Time // when instances that are stopped were last compared
+	signed   signedRounds
 }
 
 // NewLeader returns the leader of a leadership, which Run runs.
 func NewLeader(config Config) *Leader {
 	_, cursor := config.Journal.Comparison()
-	return &Leader{config: config, wake: make(chan struct{}, 1), cursor: cursor}
+	return &Leader{
+		config: config, wake: make(chan struct{}, 1), proofs: make(chan *proofRequest, proofsMax), ended: make(chan struct{}),
+		signed: signedRounds{dir: config.Dir}, cursor: cursor,
+	}
 }
 
-// Run compares and repairs until ctx ends.
+// Run compares, repairs and signs until ctx ends. It must be called once.
 func (l *Leader) Run(ctx context.Context) {
+	defer func() {
+		close(l.ended)
+		if err := l.signed.close(); err != nil {
+			l.config.Logger.Warn("files of signed digests not removed", "partition", l.config.Partition, "error", err)
+		}
+	}()
 	l.config.Stats.Since.Store(time.Now().UnixNano())
 	defer l.config.Stats.Since.Store(0)
 	next := time.Now()
@@ -98,6 +133,7 @@ func (l *Leader) Run(ctx context.Context) {
 		next = next.Add(l.config.Interval / 60)
 	}
 	for ctx.Err() == nil {
+		l.answerProofs(ctx)
 		wait := time.Until(next)
 		if l.config.Journal.Protocol() < journal.ComparisonProtocol {
 			wait = retryInterval // older members would ignore the records
@@ -239,14 +275,14 @@ func each(members []journal.Member, f func(journal.Member) error) []error {
 	return errs
 }
 
-// compare returns the digests of a range, by node. Nodes that do not answer take no further part; the
-// error is that of this node.
-func (l *Leader) compare(ctx context.Context, set *comparedSet, r *clusterpb.CompareRequest) (map[string]*clusterpb.RangeDigest, error) {
+// compare returns the digests of a range, by node, with each instance of this node's if that is wanted.
+// Nodes that do not answer take no further part; the error is that of this node.
+func (l *Leader) compare(ctx context.Context, set *comparedSet, r *clusterpb.CompareRequest, ownEach bool) (map[string]*clusterpb.RangeDigest, error) {
 	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
 	defer cancel()
 	digests, mu := make(map[string]*clusterpb.RangeDigest), sync.Mutex{}
 	ask := func(m journal.Member) error {
-		request := &clusterpb.CompareRequest{Node: m.Node, Number: set.number, From: r.From, To: r.To, InstancesMax: r.InstancesMax, BytesMax: r.BytesMax, Each: r.Each}
+		request := &clusterpb.CompareRequest{Node: m.Node, Number: set.number, From: r.From, To: r.To, InstancesMax: r.InstancesMax, BytesMax: r.BytesMax, Each: r.Each || ownEach && m.Node == l.config.Node}
 		response, err := l.config.Ask(ctx, m.Node, m.Address, &clusterpb.Request{Call: &clusterpb.Request_Compare{Compare: request}})
 		if err != nil {
 			return err
@@ -274,21 +310,15 @@ func (l *Leader) compare(ctx context.Context, set *comparedSet, r *clusterpb.Com
 // compareBatch compares ranges at one comparison, and then acts on the instances that differ. done says
 // that a round is complete.
 func (l *Leader) compareBatch(ctx context.Context) (done bool, err error) {
-	l.mu.Lock()
-	from, wanted := l.cursor, l.wanted
-	if from == "" {
-		l.begun, l.began = true, time.Now()
-	} else if l.began.IsZero() {
-		l.began = time.Now()
-	}
-	l.mu.Unlock()
+	from, wanted := l.beginBatch()
 	var suspects []string
 	to, deadline := from, time.Now().Add(viewMax)
-	sum, index, instances := sha256.New(), uint64(0), uint64(0)
+	leaves := l.signed.newLeaves()
 	err = l.withViews(ctx, from, "", func(set *comparedSet) error {
+		index := uint64(0)
 		for {
 			r := &clusterpb.CompareRequest{From: to, InstancesMax: rangeInstancesMax, BytesMax: rangeBytesMax}
-			digests, err := l.compare(ctx, set, r)
+			digests, err := l.compare(ctx, set, r, true)
 			if err != nil {
 				return err
 			}
@@ -300,17 +330,21 @@ func (l *Leader) compareBatch(ctx context.Context) (done bool, err error) {
 				}
 				suspects = append(suspects, found...)
 			}
-			sum.Write(own.Digest)
-			index, instances, to = own.Index, instances+own.Instances, own.To
+			leaves.add(own)
+			index, to = own.Index, own.To
 			l.count(set, own, digests)
-			if to == "" || time.Now().After(deadline) || len(suspects) >= suspectsMax {
-				return nil
+			if to == "" || time.Now().After(deadline) || len(suspects) >= suspectsMax || len(l.proofs) > 0 {
+				break
 			}
 			l.pace(ctx, wanted, own.Bytes, digests)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 		}
+		if len(suspects) == 0 {
+			l.signBatch(ctx, set, &statement.Statement{Index: index, From: from, To: to}, leaves, wanted)
+		}
+		return nil
 	})
 	if err != nil {
 		return false, err
@@ -320,10 +354,23 @@ func (l *Leader) compareBatch(ctx context.Context) (done bool, err error) {
 			return false, err
 		}
 	}
-	if len(suspects) == 0 {
-		l.sign(ctx, &statement.Statement{Index: index, From: from, To: to, Instances: instances, Digest: [sha256.Size]byte(sum.Sum(nil))}, wanted)
-	}
 	return l.endBatch(wanted, to), nil
+}
+
+// beginBatch returns where the round continues, and whether it was asked for.
+func (l *Leader) beginBatch() (from string, wanted bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cursor == "" {
+		l.begun = true
+	}
+	if l.cursor == "" || l.began.IsZero() {
+		l.began = time.Now()
+		if err := l.signed.begin(); err != nil {
+			l.config.Logger.Warn("no file for signed digests; a proof compares again", "partition", l.config.Partition, "error", err)
+		}
+	}
+	return l.cursor, l.wanted
 }
 
 // endBatch records where the round continues, and reports whether it is complete.
@@ -351,7 +398,8 @@ func (l *Leader) endBatch(wanted bool, to string) (done bool) {
 func differ(digests map[string]*clusterpb.RangeDigest) bool {
 	var first []byte
 	for _, d := range digests {
-		if len(d.Each) > 0 || first != nil && !bytes.Equal(first, d.Digest) {
+		damaged := slices.ContainsFunc(d.Each, func(of *clusterpb.InstanceDigest) bool { return of.Damage != "" })
+		if damaged || first != nil && !bytes.Equal(first, d.Digest) {
 			return true
 		}
 		first = d.Digest
@@ -393,24 +441,9 @@ func (l *Leader) pace(ctx context.Context, wanted bool, size uint64, digests map
 	}
 }
 
-// sign signs the digest of a batch.
-func (l *Leader) sign(ctx context.Context, s *statement.Statement, wanted bool) {
-	s.Time = l.config.Journal.Now().UnixNano()
-	signed, err := l.config.Sign(ctx, s)
-	if err != nil {
-		l.config.Logger.Warn("digest of replicas not signed", "partition", l.config.Partition, "error", err)
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if wanted && l.wanted && len(l.round.Digests) < keptMax {
-		l.round.Digests = append(l.round.Digests, signed)
-	}
-}
-
 // suspectsIn returns the instances of a range that differ or are damaged.
 func (l *Leader) suspectsIn(ctx context.Context, set *comparedSet, from, to string) (suspects []string, err error) {
-	digests, err := l.compare(ctx, set, &clusterpb.CompareRequest{From: from, To: to, Each: true})
+	digests, err := l.compare(ctx, set, &clusterpb.CompareRequest{From: from, To: to, Each: true}, false)
 	if err != nil {
 		return nil, err
 	}

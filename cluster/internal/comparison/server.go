@@ -35,6 +35,7 @@ type Ask func(ctx context.Context, node, address string, request *clusterpb.Requ
 type Server struct {
 	Journal *journal.Journal
 	Ask     Ask
+	Step    func(step string) // as in Config
 
 	mu     sync.Mutex
 	served *servedView
@@ -129,7 +130,10 @@ func (s *Server) Compare(ctx context.Context, r *clusterpb.CompareRequest) (*clu
 		To: d.To, Instances: d.Instances, Events: d.Events, Bytes: d.Bytes, Digest: d.Digest[:], Index: view.Index, Took: int64(time.Since(began)),
 	}
 	for i := range d.Each {
-		one := &clusterpb.InstanceDigest{Instance: d.Each[i].ID, Digest: d.Each[i].Digest[:]}
+		one := &clusterpb.InstanceDigest{
+			Instance: d.Each[i].ID, Digest: d.Each[i].Digest[:], History: d.Each[i].History[:],
+			LastExecution: d.Each[i].Execution, LastEventId: d.Each[i].LastEventID,
+		}
 		if damage := d.Each[i].Damage; damage != nil {
 			one.Damage, one.Execution, one.EventId = damage.Reason, damage.Execution, damage.EventID
 		}
@@ -196,6 +200,7 @@ func (s *Server) Repair(ctx context.Context, r *clusterpb.RepairRequest) (*clust
 		return nil, err
 	}
 	defer served.pending.Resume()
+	s.step(StepAsked)
 	if _, err := served.pending.Wait(ctx); err != nil {
 		return nil, err
 	}
@@ -216,8 +221,16 @@ func (s *Server) Repair(ctx context.Context, r *clusterpb.RepairRequest) (*clust
 			return nil, fmt.Errorf("the replica of %s ends early", r.Source)
 		}
 	}
+	s.step(StepRead)
 	if err := served.pending.ReplaceInstance(r.Instance, encoded); err != nil {
 		return nil, err
 	}
+	s.step(StepReplaced)
 	return new(clusterpb.Repaired), nil
+}
+
+func (s *Server) step(name string) {
+	if s.Step != nil {
+		s.Step(name)
+	}
 }

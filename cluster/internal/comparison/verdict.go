@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -60,7 +61,7 @@ func decide(votes []vote, voters int) (v verdict) {
 
 // votesOn returns what the replicas have of an instance.
 func (l *Leader) votesOn(ctx context.Context, set *comparedSet, instance string) (votes []vote, err error) {
-	digests, err := l.compare(ctx, set, &clusterpb.CompareRequest{From: instance, To: instance + "\x00", Each: true})
+	digests, err := l.compare(ctx, set, &clusterpb.CompareRequest{From: instance, To: instance + "\x00", Each: true}, false)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +177,11 @@ func (l *Leader) quarantine(ctx context.Context, q *journalpb.Quarantine) error 
 		return nil // it is being repaired
 	}
 	l.report(q.Instance, q, "a majority agrees, so this replica is quarantined and repaired")
-	return l.config.Journal.Quarantine(ctx, q)
+	if err := l.config.Journal.Quarantine(ctx, q); err != nil {
+		return err
+	}
+	l.step(StepQuarantined)
+	return nil
 }
 
 // stop stops an instance on which no majority agrees.
@@ -233,6 +238,7 @@ func (l *Leader) lift(ctx context.Context, instance string, right []vote) error 
 		if err := l.config.Journal.LiftQuarantine(ctx, instance, v.node); err != nil {
 			return err
 		}
+		l.step(StepLifted)
 		l.markRepaired(q)
 		l.config.Stats.Repairs.Add(1)
 		l.config.Logger.Info("replica repaired: it agrees with the majority again", "repaired", v.node, "partition", l.config.Partition, "instance", instance)
@@ -283,25 +289,45 @@ func (l *Leader) handleQuarantines(ctx context.Context) (again bool) {
 	return slices.ContainsFunc(l.config.Journal.Quarantines(), func(q *journalpb.Quarantine) bool { return q.Node != "" })
 }
 
+// errNotSource means that this node's replica must not be copied.
+var errNotSource = errors.New("this node's replica is not that of the majority")
+
 // repair replaces a quarantined replica by this node's, and compares again.
 func (l *Leader) repair(ctx context.Context, q *journalpb.Quarantine) error {
 	l.mu.Lock()
 	from := l.cursor
 	l.mu.Unlock()
 	err := l.withViews(ctx, from, q.Node, func(set *comparedSet) error {
+		votes, err := l.votesOn(ctx, set, q.Instance)
+		if err != nil {
+			return err
+		}
 		at := slices.IndexFunc(set.answers, func(m journal.Member) bool { return m.Node == q.Node })
 		if at < 0 {
 			return fmt.Errorf("node %s does not answer or had no view", q.Node)
 		}
-		_, err := l.config.Ask(ctx, q.Node, set.answers[at].Address, &clusterpb.Request{Call: &clusterpb.Request_Repair{Repair: &clusterpb.RepairRequest{
+		if !decide(votes, set.voters).allows(l.config.Node) {
+			return errNotSource
+		}
+		l.step(StepPaused)
+		_, err = l.config.Ask(ctx, q.Node, set.answers[at].Address, &clusterpb.Request{Call: &clusterpb.Request_Repair{Repair: &clusterpb.RepairRequest{
 			Node: q.Node, Number: set.number, Instance: q.Instance, Source: l.config.Node, SourceAddress: set.answers[0].Address,
 		}}})
 		return err
 	})
+	if errors.Is(err, errNotSource) {
+		return errors.Join(err, l.examine(ctx, q.Instance)) // it quarantines this node's
+	}
 	if err != nil {
 		return err
 	}
+	l.step(StepRepaired)
 	return l.examineRepaired(ctx, q)
+}
+
+// allows reports whether a node's replica may be copied. After a tie, an operator has chosen.
+func (v verdict) allows(node string) bool {
+	return v.isTie() || slices.ContainsFunc(v.right, func(of vote) bool { return of.node == node })
 }
 
 // examineRepaired compares a replica with this node's, and ends its quarantine if they are equal.
@@ -318,6 +344,7 @@ func (l *Leader) examineRepaired(ctx context.Context, q *journalpb.Quarantine) e
 		if at < 0 || votes[at].damage != nil || votes[0].damage != nil || !bytes.Equal(votes[at].digest, votes[0].digest) {
 			return fmt.Errorf("node %s does not answer, or differs still", q.Node)
 		}
+		l.step(StepCompared)
 		return l.lift(ctx, q.Instance, votes[at:at+1])
 	})
 }

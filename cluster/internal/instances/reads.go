@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
 	"github.com/tenuto-dev/tenuto/journal/state"
@@ -44,17 +42,13 @@ func (re *Reads) History(ctx context.Context, instance string, r *clusterpb.Hist
 		result.Execution = known.Execution
 	}
 	size := 0
-	for event, err := range re.Journal.Events(instance, result.Execution, max(r.FromEventId, 1)) {
+	for encoded, err := range re.Journal.EncodedEvents(instance, result.Execution, max(r.FromEventId, 1)) {
 		if err != nil {
 			return nil, err
 		}
 		if r.Paged && size >= admission.HistoryPageBytes {
 			result.More = true
 			break
-		}
-		encoded, err := proto.Marshal(event)
-		if err != nil {
-			return nil, err
 		}
 		result.Events = append(result.Events, encoded)
 		size += len(encoded)

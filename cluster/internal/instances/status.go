@@ -27,10 +27,15 @@ func (re *Reads) statusOf(p *actors.Partition, known *journalpb.Instance) (*clus
 	return status, re.FillStatus(p, known, status)
 }
 
-// FillStatus adds the fields of a status that only the histories hold, and the lineage. p is nil where
+// FillStatus adds the fields of a status that only the histories hold, the lineage and quarantines. p is nil where
 // this node does not lead.
 func (re *Reads) FillStatus(p *actors.Partition, known *journalpb.Instance, status *clusterpb.Status) error {
 	markLineage(re.Journal.Lineages(), status)
+	for _, q := range re.Journal.Quarantines() {
+		if q.Instance == known.Instance && q.Node != "" {
+			status.Quarantined = append(status.Quarantined, q.Node)
+		}
+	}
 	if err := re.fillState(p, known, status); err != nil {
 		return err
 	}

@@ -11,58 +11,42 @@ import (
 	"math"
 )
 
-// A Statement is what a leader says of its partition after an entry. It is of one instance, or of a
-// range of instances.
+// A Statement is what a leader says of the instances in a range of IDs, after an entry of its
+// partition.
 type Statement struct {
 	Cluster   string
 	Lineage   string // the latest, "" if there is none
 	Partition uint64 // counted from 0
-	Index     uint64 // of the entry
+	Index     uint64 // of the last entry in it
 	Time      int64  // cluster time, Unix nanoseconds
 
-	// Of an instance: its ID and all its executions, in order.
-	Instance   string
-	Executions []Execution
-
-	// Of a range of IDs, if Instance is empty: its bounds, From included and To excluded ("" for the
-	// last), how many instances it has, and their digest.
-	From, To  string
+	// The bounds of the range: From is included and To excluded ("": up to the last).
+	From, To string
+	// So many instances are the leaves of the tree with this root.
 	Instances uint64
-	Digest    [sha256.Size]byte
+	Root      Hash
+	// Replicas of Voters have the same.
+	Replicas, Voters uint64
 }
 
-// An Execution is what a statement says of the history of an execution.
+// A Hash is a SHA-256.
+type Hash = [sha256.Size]byte
+
+// An Execution is what the digest of an instance covers of the history of an execution.
 type Execution struct {
 	Number, LastEventID uint64
-	Digest              [sha256.Size]byte
+	Digest              Hash
 }
 
 // prefix begins what is signed, so that no signature of something else fits.
 const prefix = "tenuto statement 1\x00"
 
-const (
-	kindInstance = 1
-	kindRange    = 2
-)
-
 // Encode returns the only encoding of a statement.
 func (s *Statement) Encode() []byte {
-	b := append([]byte(prefix), kindInstance)
-	if s.Instance == "" {
-		b[len(prefix)] = kindRange
-	}
-	b = appendText(appendText(b, s.Cluster), s.Lineage)
+	b := appendText(appendText([]byte(prefix), s.Cluster), s.Lineage)
 	b = appendUint(appendUint(appendUint(b, s.Partition), s.Index), uint64(s.Time))
-	if s.Instance == "" {
-		b = appendText(appendText(b, s.From), s.To)
-		return append(appendUint(b, s.Instances), s.Digest[:]...)
-	}
-	b = appendUint(appendText(b, s.Instance), uint64(len(s.Executions)))
-	for i := range s.Executions {
-		x := &s.Executions[i]
-		b = append(appendUint(appendUint(b, x.Number), x.LastEventID), x.Digest[:]...)
-	}
-	return b
+	b = appendUint(appendText(appendText(b, s.From), s.To), s.Instances)
+	return appendUint(appendUint(append(b, s.Root[:]...), s.Replicas), s.Voters)
 }
 
 // ErrMalformed means that bytes are not the encoding of a statement.
@@ -74,20 +58,12 @@ func Decode(encoded []byte) (*Statement, error) {
 	if string(r.Take(len(prefix))) != prefix {
 		return nil, ErrMalformed
 	}
-	kind, s := r.Take(1), new(Statement)
+	s := new(Statement)
 	s.Cluster, s.Lineage = r.Text(), r.Text()
 	s.Partition, s.Index, s.Time = r.Uint(), r.Uint(), int64(r.Uint())
-	if bytes.Equal(kind, []byte{kindRange}) {
-		s.From, s.To, s.Instances = r.Text(), r.Text(), r.Uint()
-		copy(s.Digest[:], r.Take(sha256.Size))
-	} else {
-		s.Instance = r.Text()
-		for n := r.Uint(); n > 0 && !r.Short; n-- {
-			x := Execution{Number: r.Uint(), LastEventID: r.Uint()}
-			copy(x.Digest[:], r.Take(sha256.Size))
-			s.Executions = append(s.Executions, x)
-		}
-	}
+	s.From, s.To, s.Instances = r.Text(), r.Text(), r.Uint()
+	copy(s.Root[:], r.Take(sha256.Size))
+	s.Replicas, s.Voters = r.Uint(), r.Uint()
 	if r.Short || len(r.Rest) > 0 || !bytes.Equal(s.Encode(), encoded) {
 		return nil, ErrMalformed
 	}
@@ -129,6 +105,18 @@ func (d *ExecutionDigest) Sum() (sum [sha256.Size]byte) {
 	d.hash.Write(appendUint(nil, d.count))
 	d.hash.Sum(sum[:0])
 	return sum
+}
+
+// HistoryDigest returns the digest of an instance with all its executions: the SHA-256 of
+// "tenuto history 1", 0x00, its ID, how many executions it has, and of each its number, its last
+// event_id and its digest.
+func HistoryDigest(instance string, executions []Execution) Hash {
+	b := appendUint(appendText([]byte("tenuto history 1\x00"), instance), uint64(len(executions)))
+	for i := range executions {
+		x := &executions[i]
+		b = append(appendUint(appendUint(b, x.Number), x.LastEventID), x.Digest[:]...)
+	}
+	return sha256.Sum256(b)
 }
 
 func appendUint(b []byte, v uint64) []byte { return binary.BigEndian.AppendUint64(b, v) }

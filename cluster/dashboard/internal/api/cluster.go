@@ -47,7 +47,9 @@ type nodeView struct {
 	Role        string           `json:"role,omitempty"`        // voter or standby, as the cluster has decided
 	PinnedRole  string           `json:"pinned_role,omitempty"` // as an operator has set it
 	Zone        string           `json:"zone,omitempty"`
-	LeaderOf    []int            `json:"leader_of"` // partitions, from 0
+	Quarantined int              `json:"quarantined,omitempty"` // replicas of instances that are not used
+	Stopped     int              `json:"stopped,omitempty"`     // instances, in the partitions that it leads
+	LeaderOf    []int            `json:"leader_of"`             // partitions, from 0
 	Behind      *uint64          `json:"behind,omitempty"`
 	Liveness    cluster.Liveness `json:"liveness,omitempty"`
 	LastContact float64          `json:"last_contact_seconds"`
@@ -130,7 +132,7 @@ func (a *clusterAPI) nodes(ctx context.Context) (*clusterAnswer, error) {
 func memberViewOf(m cluster.Member) *nodeView {
 	v := &nodeView{
 		ID: m.NodeID, Address: m.Address, Voter: &m.Voter, LeaderOf: m.LeadsPartitions, Liveness: m.Liveness,
-		Role: m.Role, PinnedRole: m.PinnedRole, Zone: m.Zone,
+		Role: m.Role, PinnedRole: m.PinnedRole, Zone: m.Zone, Quarantined: m.Quarantined, Stopped: m.Stopped,
 	}
 	if m.BehindKnown {
 		v.Behind = &m.Behind

@@ -94,6 +94,17 @@ func TestCluster_ShowsReports(t *testing.T) {
 	}
 }
 
+// A node and an instance show replicas that are not used.
+func TestViews_ShowQuarantines(t *testing.T) {
+	node := memberViewOf(cluster.Member{NodeID: "n2", Quarantined: 2, Stopped: 1})
+	if node.Quarantined != 2 || node.Stopped != 1 {
+		t.Errorf("%+v", node)
+	}
+	if v := new(API).viewOf(&cluster.Status{InstanceID: "i", Quarantined: []string{"n2"}}); len(v.Quarantined) != 1 || v.Quarantined[0] != "n2" {
+		t.Errorf("%+v", v)
+	}
+}
+
 func sumAll(counts []uint64) (sum uint64) {
 	for _, n := range counts {
 		sum += n

@@ -40,6 +40,7 @@ type instanceView struct {
 	LastEventID uint64        `json:"last_event_id"`
 	Error       *errorView    `json:"error,omitempty"`
 	Mismatch    *mismatchView `json:"mismatch,omitempty"`
+	Quarantined []string      `json:"quarantined,omitempty"` // nodes whose replicas are not used
 	// Lists do not have the fields below.
 	CustomStatus *payload        `json:"custom_status,omitempty"`
 	Output       *payload        `json:"output,omitempty"`
@@ -70,7 +71,7 @@ func (a *API) viewOf(s *cluster.Status) *instanceView {
 		ID: s.InstanceID, Execution: s.Execution, FirstExecution: s.FirstExecution, Name: s.Name, Version: s.Version,
 		State: s.State, CreatedAt: timeOf(s.CreatedAt), UpdatedAt: timeOf(s.UpdatedAt), ParentID: s.ParentID,
 		Tags: s.Tags, Summary: s.Summary, LastEventID: s.LastEventID, Error: a.errorViewOf(s.Err),
-		AppliedIndex: s.AppliedIndex,
+		AppliedIndex: s.AppliedIndex, Quarantined: s.Quarantined,
 	}
 	if s.Continued != "" {
 		v.Continued, v.ContinuedAt = s.Continued, timeOf(s.ContinuedAt)

@@ -71,6 +71,8 @@ function NodeCard({ node, nodes, reload }) {
       ['Disk writes', diskOf(node) && html`<${Disk} node=${node} />`],
       ['Clock offset', offset !== undefined && html`<span class=${Math.abs(offset) > clockFar ? 'bad' : ''}>${duration(offset)}</span>`],
       ['Last snapshot', node.partitions && html`<${Snapshot} snapshot=${snapshot} />`],
+      ['Quarantined', node.quarantined > 0 && html`<span class="bad">${count(node.quarantined)} ${node.quarantined === 1 ? 'replica differs' : 'replicas differ'} from the majority</span>`],
+      ['Stopped', node.stopped > 0 && html`<span class="bad">${count(node.stopped)} ${node.stopped === 1 ? 'instance has' : 'instances have'} no majority of equal replicas</span>`],
       ['Certificate expires', node.certificate_expires && html`<${Certificate} value=${node.certificate_expires} />`],
       ['Last backup', node.backups && html`<${Backups} backups=${node.backups} />`],
       ['Lineage', node.lineage && html`<span class="mono">${node.lineage.id.slice(0, 12)}</span> <span class="quiet">${node.lineage.how} from ${node.lineage.source}, <${Time} value=${node.lineage.since} /></span>`],

@@ -37,6 +37,7 @@ function factsOf(status, execution, onExecution) {
     ['Created', html`<${Time} value=${status.created_at} />`],
     [ended ? 'Ended' : 'Updated', html`<${Time} value=${status.updated_at} />`],
     [`Cluster ${status.continued}`, status.continued ? html`<${Time} value=${status.continued_at} />` : null],
+    ['Quarantined', status.quarantined?.length ? html`<span class="bad">the replica on ${status.quarantined.join(', ')} differs from the majority and is repaired</span>` : null],
     ['Took', ended ? duration(took) : null],
     ['Events', count(status.last_event_id)],
     ['Execution', html`<${Executions} status=${status} execution=${execution} onExecution=${onExecution} />`],

@@ -1,0 +1,345 @@
+package comparison
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/tenuto-dev/tenuto/cluster/internal/statement"
+	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+)
+
+// A SignedRoot is a statement of the leader, and what of it concerns one instance.
+type SignedRoot struct {
+	Statement, Signature []byte
+	// The latest execution of the instance that is covered, and the last event in it.
+	Execution, LastEventID uint64
+	Position               uint64
+	Leaf                   statement.Hash
+	Path                   []statement.Hash
+}
+
+// Errors of Prove.
+var (
+	errBusy        = errors.New("too many proofs are asked for at the same time")
+	errReplicas    = errors.New("no proof: the replicas of the instance differ")
+	errNoMajority  = errors.New("no majority of the voters has a view to compare")
+	errLeavesShort = errors.New("the file of leaves is damaged")
+)
+
+// A leaf is what the leader keeps of an instance below a signed root.
+type leaf struct {
+	id                     uint64 // XXH64 of the ID
+	execution, lastEventID uint64
+	hash                   statement.Hash
+}
+
+const leafBytes = 3*8 + len(statement.Hash{})
+
+func newLeaf(d *clusterpb.InstanceDigest) leaf {
+	return leaf{xxhash.Sum64String(d.Instance), d.LastExecution, d.LastEventId, statement.Leaf(statement.Hash(d.History))}
+}
+
+func (l *leaf) appendTo(b []byte) []byte {
+	b = binary.BigEndian.AppendUint64(b, l.id)
+	b = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(b, l.execution), l.lastEventID)
+	return append(b, l.hash[:]...)
+}
+
+func (l *leaf) parse(b []byte) {
+	l.id, l.execution, l.lastEventID = binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint64(b[16:])
+	copy(l.hash[:], b[24:])
+}
+
+// A batch is the instances between two IDs at one comparison.
+type batch struct {
+	statement          *statement.Statement
+	encoded, signature []byte
+	offset             int64 // of its leaves
+}
+
+// A signedRound has the signed batches of a round. Their leaves are in a file.
+type signedRound struct {
+	file    *os.File
+	size    int64 // of the leaves of the signed batches
+	batches []*batch
+}
+
+// signedRounds keeps the signed roots of the present and the previous round. It is used by Run only.
+// The files are of use only to the leadership that wrote them.
+type signedRounds struct {
+	dir     string
+	present signedRound
+	before  signedRound
+}
+
+// begin begins a round, and forgets the one before the previous.
+func (s *signedRounds) begin() error {
+	s.before.file, s.present.file = s.present.file, s.before.file
+	s.before.size, s.before.batches = s.present.size, s.present.batches
+	s.present.size, s.present.batches = 0, nil
+	if s.present.file != nil {
+		return s.present.file.Truncate(0)
+	}
+	name := "proofs-0"
+	if s.before.file != nil {
+		name = "proofs-1"
+	}
+	file, err := os.OpenFile(filepath.Join(s.dir, name), os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+	if err == nil {
+		s.present.file = file
+	}
+	return err
+}
+
+// close removes the files.
+func (s *signedRounds) close() error {
+	var errs []error
+	for _, file := range []*os.File{s.present.file, s.before.file} {
+		if file != nil {
+			errs = append(errs, file.Close(), os.Remove(file.Name()))
+		}
+	}
+	s.present, s.before = signedRound{}, signedRound{}
+	return errors.Join(errs...)
+}
+
+// A leafWriter appends the leaves of a batch, and computes the root. If they cannot be written, the
+// batch is signed, but proves nothing later.
+type leafWriter struct {
+	tree statement.Tree
+	to   *bufio.Writer // nil without a file
+	err  error
+}
+
+func (s *signedRounds) newLeaves() *leafWriter {
+	w := new(leafWriter)
+	if s.present.file != nil {
+		_, w.err = s.present.file.Seek(s.present.size, io.SeekStart)
+		w.to = bufio.NewWriterSize(s.present.file, 1<<16)
+	}
+	return w
+}
+
+func (w *leafWriter) add(own *clusterpb.RangeDigest) {
+	var encoded []byte
+	for _, d := range own.Each {
+		l := newLeaf(d)
+		w.tree.Add(l.hash)
+		if w.to != nil && w.err == nil {
+			encoded = l.appendTo(encoded[:0])
+			_, w.err = w.to.Write(encoded)
+		}
+	}
+}
+
+// keep adds a signed batch.
+func (s *signedRounds) keep(b *batch, w *leafWriter) error {
+	if w.to == nil {
+		return nil
+	}
+	if err := errors.Join(w.err, w.to.Flush()); err != nil {
+		return err
+	}
+	b.offset = s.present.size
+	s.present.size += int64(w.tree.Count()) * int64(leafBytes)
+	s.present.batches = append(s.present.batches, b)
+	return nil
+}
+
+// find returns the latest signed root that covers an instance, nil if there is none.
+func (s *signedRounds) find(instance string) (*SignedRoot, error) {
+	for _, round := range []*signedRound{&s.present, &s.before} {
+		for _, b := range round.batches {
+			if instance < b.statement.From || b.statement.To != "" && instance >= b.statement.To {
+				continue
+			}
+			return round.read(b, instance)
+		}
+	}
+	return nil, nil
+}
+
+func (r *signedRound) read(b *batch, instance string) (*SignedRoot, error) {
+	content := make([]byte, int64(b.statement.Instances)*int64(leafBytes))
+	if _, err := r.file.ReadAt(content, b.offset); err != nil {
+		return nil, err
+	}
+	leaves := make([]leaf, b.statement.Instances)
+	for i := range leaves {
+		leaves[i].parse(content[i*leafBytes:])
+	}
+	return b.prove(leaves, instance)
+}
+
+// prove returns the root with the path from an instance, nil if it is not among the leaves.
+func (b *batch) prove(leaves []leaf, instance string) (*SignedRoot, error) {
+	hashes, id, at := make([]statement.Hash, len(leaves)), xxhash.Sum64String(instance), -1
+	for i := range leaves {
+		hashes[i] = leaves[i].hash
+		if leaves[i].id == id {
+			at = i
+		}
+	}
+	if at < 0 {
+		return nil, nil
+	}
+	path := statement.Path(hashes, at)
+	if !statement.VerifyPath(hashes[at], uint64(at), uint64(len(hashes)), path, b.statement.Root) {
+		return nil, errLeavesShort
+	}
+	return &SignedRoot{b.encoded, b.signature, leaves[at].execution, leaves[at].lastEventID, uint64(at), hashes[at], path}, nil
+}
+
+// A proofRequest asks for a signed root that covers an execution up to an event.
+type proofRequest struct {
+	instance               string
+	execution, lastEventID uint64
+	answer                 chan<- proofAnswer // has room for one
+}
+
+type proofAnswer struct {
+	root *SignedRoot
+	err  error
+}
+
+// proofsMax bounds the requests for proofs that wait.
+const proofsMax = 64
+
+// Prove returns the latest signed root that covers an execution of an instance up to an event. If there
+// is none, a range that begins with the instance is compared and signed.
+func (l *Leader) Prove(ctx context.Context, instance string, execution, lastEventID uint64) (*SignedRoot, error) {
+	answer := make(chan proofAnswer, 1)
+	select {
+	case l.proofs <- &proofRequest{instance, execution, lastEventID, answer}:
+	default:
+		return nil, errBusy
+	}
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+	select {
+	case a := <-answer:
+		return a.root, a.err
+	case <-l.ended:
+		return nil, journal.ErrNotLeader
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// answerProofs answers the requests that wait.
+func (l *Leader) answerProofs(ctx context.Context) {
+	for ctx.Err() == nil {
+		select {
+		case r := <-l.proofs:
+			root, err := l.prove(ctx, r)
+			r.answer <- proofAnswer{root, err}
+		default:
+			return
+		}
+	}
+}
+
+func (l *Leader) prove(ctx context.Context, r *proofRequest) (*SignedRoot, error) {
+	if l.config.Journal.Protocol() < journal.ComparisonProtocol {
+		return nil, journal.ErrProtocol
+	}
+	root, err := l.signed.find(r.instance)
+	if err != nil {
+		l.config.Logger.Warn("signed roots cannot be read, comparing again", "partition", l.config.Partition, "error", err)
+		root = nil
+	}
+	if root != nil && (root.Execution > r.execution || root.Execution == r.execution && root.LastEventID >= r.lastEventID) {
+		return root, nil
+	}
+	l.mu.Lock()
+	from := l.cursor
+	l.mu.Unlock()
+	for range 3 { // a view can be missed
+		err = l.withViews(ctx, from, "", func(set *comparedSet) (err error) {
+			root, err = l.signRange(ctx, set, r.instance)
+			return err
+		})
+		if !errors.Is(err, errNoMajority) {
+			break
+		}
+	}
+	if err == nil && root == nil {
+		err = fmt.Errorf("the instance was purged meanwhile: %w", errReplicas)
+	}
+	return root, err
+}
+
+// signRange compares a range that begins with an instance, and signs it if the replicas agree. If they
+// do not, it does so with the instance alone.
+func (l *Leader) signRange(ctx context.Context, set *comparedSet, instance string) (*SignedRoot, error) {
+	for _, instances := range []uint32{rangeInstancesMax, 1} {
+		digests, err := l.compare(ctx, set, &clusterpb.CompareRequest{From: instance, InstancesMax: instances, BytesMax: rangeBytesMax}, true)
+		if err != nil {
+			return nil, err
+		}
+		if differ(digests) {
+			continue
+		}
+		own := digests[l.config.Node]
+		w := new(leafWriter)
+		w.add(own)
+		b, err := l.sign(ctx, set, &statement.Statement{Index: own.Index, From: instance, To: own.To}, w)
+		if err != nil {
+			return nil, err
+		}
+		leaves := make([]leaf, len(own.Each))
+		for i, d := range own.Each {
+			leaves[i] = newLeaf(d)
+		}
+		return b.prove(leaves, instance)
+	}
+	return nil, errReplicas
+}
+
+// sign signs the root of the leaves of a batch, on which all that were compared agree.
+func (l *Leader) sign(ctx context.Context, set *comparedSet, s *statement.Statement, w *leafWriter) (*batch, error) {
+	if 2*len(set.answers) <= set.voters {
+		return nil, errNoMajority
+	}
+	s.Instances, s.Root, s.Time = w.tree.Count(), w.tree.Root(), l.config.Journal.Now().UnixNano()
+	s.Replicas, s.Voters = uint64(len(set.answers)), uint64(set.voters)
+	signed, err := l.config.Sign(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return &batch{statement: s, encoded: signed.Statement, signature: signed.Signature}, nil
+}
+
+// signBatch signs a batch of a round and keeps it.
+func (l *Leader) signBatch(ctx context.Context, set *comparedSet, s *statement.Statement, w *leafWriter, wanted bool) {
+	if s.Instances = w.tree.Count(); s.Instances > math.MaxInt32 {
+		return // unreachable: a batch takes 30 s
+	}
+	b, err := l.sign(ctx, set, s, w)
+	if err == nil {
+		err = l.signed.keep(b, w)
+	}
+	if err != nil {
+		l.config.Logger.Warn("digest of replicas not signed or kept; a proof compares again", "partition", l.config.Partition, "error", err)
+	}
+	if b == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if wanted && l.wanted && len(l.round.Digests) < keptMax {
+		l.round.Digests = append(l.round.Digests, &clusterpb.SignedDigest{Statement: b.encoded, Signature: b.signature})
+	}
+}

@@ -1,0 +1,70 @@
+package comparison
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+)
+
+// votesOf returns the votes of nodes a, b, c ...: equal letters are equal digests, and ! is damage.
+func votesOf(digests string) (votes []vote) {
+	for i, digest := range digests {
+		v := vote{node: string(rune('a' + i)), digest: []byte(string(digest))}
+		if digest == '!' {
+			v.damage = new(clusterpb.InstanceDigest)
+		}
+		if digest == '-' {
+			v.digest = nil // it does not have the instance
+		}
+		votes = append(votes, v)
+	}
+	return votes
+}
+
+func nodesOf(votes []vote) (nodes string) {
+	for _, v := range votes {
+		nodes += v.node
+	}
+	return nodes
+}
+
+// A majority of all voters is right, and only a replica that contradicts itself is wrong without one.
+func TestDecide(t *testing.T) {
+	for _, c := range []struct {
+		votes        string
+		voters       int
+		right, wrong string
+	}{
+		{"xxx", 3, "abc", ""},
+		{"xxy", 3, "ab", "c"},
+		{"yxx", 3, "bc", "a"},
+		{"yxxxy", 5, "bcd", "ea"},
+		{"-xx", 3, "bc", "a"},
+		{"x--", 3, "bc", "a"},
+		{"xyz", 3, "", ""},
+		{"xy", 2, "", ""},
+		{"xy", 3, "", ""},     // one does not take part
+		{"xx", 3, "ab", ""},   // one does not take part
+		{"xxy", 5, "", ""},    // two do not take part
+		{"x!", 2, "a", "b"},   // damage shows which one is wrong
+		{"!x!", 3, "b", "ac"}, // so it does here
+		{"!xy", 3, "", ""},
+		{"!xx", 3, "bc", "a"},
+		{"!", 1, "", ""},
+		{"!!", 2, "", ""},
+		{"xxyy", 4, "", ""},
+		{"xxxy", 4, "abc", "d"},
+	} {
+		v := decide(votesOf(c.votes), c.voters)
+		wrong := nodesOf(v.wrong)
+		if nodesOf(v.right) != c.right || len(wrong) != len(c.wrong) || strings.Trim(wrong, c.wrong) != "" {
+			t.Errorf("%s of %d voters: %q is right and %q wrong; want %q and %q", c.votes, c.voters, nodesOf(v.right), wrong, c.right, c.wrong)
+		}
+		for _, of := range votesOf(c.votes) {
+			if allowed, want := v.allows(of.node), c.right == "" || strings.Contains(c.right, of.node); allowed != want {
+				t.Errorf("%s of %d voters: copying %s is allowed: %t", c.votes, c.voters, of.node, allowed)
+			}
+		}
+	}
+}
