@@ -28,8 +28,8 @@ const (
 
 // loseMajority kills all nodes and recovers another cluster from the directory of one of them, with
 // new nodes, while the old cluster is down. Half of the injections cut the survivor off before, so that
-// it lacks what is acknowledged meanwhile. A lost node that returns to the new cluster must be refused.
-// Healing continues the old cluster. See invariant S33.
+// it lacks what is acknowledged meanwhile. A lost node that returns must be refused. Healing continues
+// the old cluster. See invariant S33.
 func loseMajority(ctx context.Context, s *injection) error {
 	f := s.fleet
 	survivor := f.nodes[s.random.IntN(len(f.nodes))]
@@ -49,11 +49,12 @@ func loseMajority(ctx context.Context, s *injection) error {
 	}
 	f.recoveries++
 	dir := filepath.Join(f.dir, fmt.Sprintf("recovery%d", f.recoveries))
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	data := filepath.Join(dir, "data") // dir keeps the logs
+	if err := os.MkdirAll(data, 0o700); err != nil {
 		return err
 	}
-	s.onHeal(func(context.Context) error { return os.RemoveAll(dir) })
-	copied := filepath.Join(dir, "survivor")
+	s.onHeal(func(context.Context) error { return os.RemoveAll(data) })
+	copied := filepath.Join(data, "survivor")
 	if err := os.CopyFS(copied, os.DirFS(survivor.settings().Dir)); err != nil {
 		return err
 	}
@@ -122,29 +123,36 @@ func (inj *injection) newRecovered(dir string) (*fleet, error) {
 	return r, r.openSockets()
 }
 
-// recover recovers a cluster from a copy of the survivor's directory, and adds new nodes. It returns
-// when all vote.
-func (f *fleet) recover(ctx context.Context, old *fleet, survivor *process, copied string, how *evidence.Recovery) error {
+// addRecovered prepares the nodes. They have other addresses than the old ones, at which clients of the
+// old cluster would find them.
+func (f *fleet) addRecovered(old *fleet, survivor *process) error {
 	for i := range recoveredSize {
-		place := fmt.Sprintf("recovered%d", i+1)
-		listen, advertised, err := old.place(place)
-		if err != nil {
+		config, place := survivor.settings(), fmt.Sprintf("recovered%d", i+1)
+		var err error
+		if config.Listen, config.Advertise, err = old.place(place); err != nil {
 			return err
 		}
-		config := f.template
-		config.NodeID, config.Listen, config.Advertise, config.Dir, config.Ledger = place, listen, advertised, filepath.Join(f.dir, place), f.ledger.Socket()
-		if i == 0 {
-			config.NodeID, config.Keys = survivor.settings().NodeID, survivor.settings().Keys
-		} else if config.Keys, err = f.keys.Issue(place); err != nil {
-			return err
-		} else {
-			config.Join = f.addresses
+		if i > 0 {
+			if config.Keys, err = f.keys.Issue(place); err != nil {
+				return err
+			}
+			config.NodeID, config.Join = place, f.addresses
 		}
+		config.Peers, config.Discover, config.Dir, config.Ledger = nil, "", filepath.Join(f.dir, "data", place), f.ledger.Socket()
 		node, err := newProcess(place, config, f)
 		if err != nil {
 			return err
 		}
-		f.nodes, f.addresses = append(f.nodes, node), append(f.addresses, advertised)
+		f.nodes, f.addresses = append(f.nodes, node), append(f.addresses, config.Advertise)
+	}
+	return nil
+}
+
+// recover recovers a cluster from a copy of the survivor's directory, and adds new nodes. It returns
+// when all vote.
+func (f *fleet) recover(ctx context.Context, old *fleet, survivor *process, copied string, how *evidence.Recovery) error {
+	if err := f.addRecovered(old, survivor); err != nil {
+		return err
 	}
 	first := f.nodes[0].settings()
 	report, err := recovery.Recover(ctx, recovery.Target{
@@ -192,21 +200,15 @@ func (f *fleet) work(ctx context.Context) ([]evidence.Call, error) {
 	return calls, ctx.Err()
 }
 
-// expectRefused starts a lost node of the old cluster, on a copy of its directory, with the addresses
-// of the recovered cluster. It must neither lead nor be ready.
+// expectRefused starts a lost node of the old cluster with a copy of its directory, beside the recovered
+// cluster. It must neither lead nor be ready.
 func (inj *injection) expectRefused(ctx context.Context, r *fleet, lost *process) error {
-	const place = "returned"
-	listen, advertised, err := inj.fleet.place(place)
-	if err != nil {
-		return err
-	}
 	config := lost.settings()
-	config.Peers, config.Discover, config.Join = nil, "", r.addresses
-	config.Dir, config.Ledger, config.Listen, config.Advertise = filepath.Join(r.dir, place), r.ledger.Socket(), listen, advertised
+	config.Dir, config.Ledger = filepath.Join(r.dir, "data", lost.id), r.ledger.Socket()
 	if err := os.CopyFS(config.Dir, os.DirFS(lost.settings().Dir)); err != nil {
 		return err
 	}
-	node, err := newProcess(place, config, r)
+	node, err := newProcess(lost.id, config, r)
 	if err != nil {
 		return err
 	}
@@ -226,7 +228,7 @@ func (inj *injection) expectRefused(ctx context.Context, r *fleet, lost *process
 			continue
 		}
 		if state.IsLeader() || state.NotReady == "" {
-			inj.addViolation("%s of the cluster that was lost takes part in the recovered one", config.NodeID)
+			inj.addViolation("%s of the cluster that was lost takes part in the recovered one: %+v", config.NodeID, state)
 			return nil
 		}
 	}

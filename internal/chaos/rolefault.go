@@ -53,12 +53,12 @@ func changeRoles(ctx context.Context, s *injection) error {
 			return err
 		}
 		id := killed.settings().NodeID
-		excluded = append(excluded, evidence.Member{Node: id})
+		excluded = append(slices.Clone(excluded), evidence.Member{Node: id})
 		voters = s.awaitVotes(ctx, evidence.Members{Step: id + " is killed", Wanted: roleVoters, Excluded: excluded})
 		if err := f.operate(ctx, host.RolePath, host.RoleRequest{Node: standby, Role: operate.RoleAny}); err != nil {
 			return err
 		}
-		excluded = slices.DeleteFunc(excluded, func(m evidence.Member) bool { return m.Node == standby })
+		excluded = slices.DeleteFunc(slices.Clone(excluded), func(m evidence.Member) bool { return m.Node == standby })
 	}
 	id := killed.settings().NodeID
 	if err := f.operate(ctx, host.RolePath, host.RoleRequest{Node: id, Role: operate.RoleVoter}); err != nil {
