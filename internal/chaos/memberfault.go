@@ -14,7 +14,7 @@ import (
 )
 
 // memberTimeout bounds how long a new node takes to get a vote, and a node to be removed.
-const memberTimeout = time.Minute
+const memberTimeout = 2 * time.Minute
 
 // removedTimeout bounds how long a removed node is watched.
 const removedTimeout = 5 * time.Second
