@@ -377,9 +377,12 @@ func (m *members) changeMembers(ctx context.Context, plan func(*membership) (cha
 	}
 	result := make(chan error, 1)
 	if !m.callers.start(func() {
-		result <- do().Error()
+		err := do().Error()
+		result <- err
 		<-m.changeSlot
-		notify(m.reconcileDue) // the caller may no longer wait
+		if err == nil { // otherwise that would repeat at once what fails at once
+			notify(m.reconcileDue) // the caller may no longer wait
+		}
 	}) {
 		<-m.changeSlot
 		return ErrClosed

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -198,6 +200,58 @@ func TestMembership_OneChangeAtATime(t *testing.T) {
 		})
 		if err == nil {
 			t.Error("a plan for former members was executed")
+		}
+	})
+}
+
+// attemptsMax is far more than the attempts in the time that Raft waits for the target of a transfer.
+const attemptsMax = 200
+
+// An attemptCounter counts the log records about members that are to lose their votes.
+type attemptCounter struct {
+	slog.Handler
+	attempts *atomic.Int64
+}
+
+func (c attemptCounter) WithAttrs([]slog.Attr) slog.Handler       { return c }
+func (c attemptCounter) Enabled(context.Context, slog.Level) bool { return true }
+
+func (c attemptCounter) Handle(_ context.Context, record slog.Record) error {
+	if record.Message == "demoting voter to standby" && c.attempts.Add(1) > attemptsMax {
+		panic("the leader tries again and again without a pause") // the test's time would stand still
+	}
+	return nil
+}
+
+// Raft changes no members while it transfers leadership. The leader must not try all the time to take a
+// vote meanwhile.
+func TestReconcileVotes_PausesDuringTransfer(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
+		var attempts atomic.Int64
+		var wanted atomic.Pointer[[]string]
+		g := newConfiguredTestCluster(t, nil, func(_ int, c *Config) {
+			c.Logger = slog.New(attemptCounter{slog.DiscardHandler, &attempts})
+			c.Voters = func(members []string) ([]string, bool) {
+				if voters := wanted.Load(); voters != nil {
+					return *voters, true
+				}
+				return members, true
+			}
+		})
+		leader := g.leader(t)
+		j, gone := g.nodes[leader], (leader+1)%3
+		g.stop(t, gone)
+		transferred := make(chan error)
+		go func() { transferred <- j.TransferLeadershipTo(t.Context(), g.peers[gone].Node) }()
+		waittest.Eventually(t, "leadership is being transferred", func() bool { return j.transfers.Load() > 0 })
+		wanted.Store(&[]string{g.peers[leader].Node, g.peers[(leader+2)%3].Node})
+		j.ReconcileVotes()
+		if err := <-transferred; err == nil {
+			t.Error("it leads")
+		}
+		waittest.Eventually(t, "two votes", func() bool { return len(votersOf(j)) == 2 })
+		if attempts.Load() < 2 {
+			t.Errorf("%d attempts: none during the transfer", attempts.Load())
 		}
 	})
 }

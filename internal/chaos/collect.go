@@ -132,7 +132,7 @@ func (c *campaign) collectAll(ctx context.Context) error {
 		return err
 	}
 	c.log.Replica(whole)
-	applyTarget, err := c.appliedByLeaders(ctx)
+	applyTarget, err := c.fleet.appliedByLeaders(ctx)
 	if err != nil {
 		return err
 	}
@@ -145,15 +145,15 @@ func (c *campaign) collectAll(ctx context.Context) error {
 }
 
 // appliedByLeaders returns the applied index of each partition's leader.
-func (c *campaign) appliedByLeaders(ctx context.Context) ([]uint64, error) {
-	states := c.fleet.statuses(ctx)
-	for slices.Contains(c.fleet.leadersAmong(states), "") {
+func (f *fleet) appliedByLeaders(ctx context.Context) ([]uint64, error) {
+	states := f.statuses(ctx)
+	for slices.Contains(f.leadersAmong(states), "") {
 		if sleep(ctx, 50*time.Millisecond); ctx.Err() != nil {
 			return nil, fmt.Errorf("not every partition has a leader: %w", ctx.Err())
 		}
-		states = c.fleet.statuses(ctx)
+		states = f.statuses(ctx)
 	}
-	all := make([]uint64, c.options.partitions)
+	all := make([]uint64, f.template.Partitions)
 	for partition := range all {
 		all[partition] = appliedAmong(states, partition)
 	}

@@ -35,6 +35,7 @@ type injection struct {
 	addShortcoming func(format string, arguments ...any) // adds a reason why the run does not prove enough
 	nodes          []string
 	violations     []string // what the fault observed although it must not happen
+	members        []evidence.Members
 	heals          []func(ctx context.Context) error
 }
 
@@ -111,6 +112,10 @@ var faults = []fault{
 	{"clone-node", false, 0, shortTime, cloneNode, ""},
 	{"full-disk-tail", true, shortTime, longTime, fullDiskTail, ""},
 	{"restore-backup", false, 0, shortTime, restoreBackup, ""},
+	{"lost-majority", false, 0, shortTime, loseMajority, ""},
+	{"change-roles", false, 0, shortTime, changeRoles, ""},
+	{"workers", false, time.Second, disturbedMax, disturbWorkers, ""},
+	{"join", false, 0, shortTime, rejoin, ""},
 }
 
 // kill kills nodes with SIGKILL. Healing restarts them.
@@ -243,7 +248,7 @@ func (inj *injection) drain(id string) error {
 // killed and restarted, which forces handshakes.
 func rotateKeys(ctx context.Context, s *injection) error {
 	s.addNodes(s.fleet.nodeIDsExcept()...)
-	return s.fleet.keys.rotate(func() error {
+	return s.fleet.keys.Rotate(func() error {
 		id := s.follower()
 		if err := s.fleet.node(id).kill(); err != nil {
 			return err

@@ -19,6 +19,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
 	"github.com/tenuto-dev/tenuto/internal/chaos/host"
+	"github.com/tenuto-dev/tenuto/internal/chaos/keys"
 )
 
 // fleetSize is the usual number of nodes.
@@ -38,13 +39,16 @@ type fleet struct {
 	size       int      // the initial number of nodes
 	nodesAdded int      // how many nodes were added since
 	backups    int      // how many backups were begun
+	recoveries int      // how many clusters were recovered
+	workers    []*process
+	places     map[string][2]string // see place
 	network    network
 	template   host.Config // what all nodes have in common
 	// The addresses of the nodes, in the order of nodes. A replacement has the address of the node
 	// that it replaces.
 	addresses []string
-	keys      *keys
-	ledger    *ledger
+	keys      *keys.Keys
+	ledger    *evidence.Ledger
 	disks     *disks // nil if the nodes use plain directories
 	http      *http.Client
 }
@@ -52,7 +56,7 @@ type fleet struct {
 // newFleet prepares the given number of nodes, with their own disks if disks is not nil, and starts
 // none. template has the configuration that all share. The fleet closes the network.
 func newFleet(dir string, log *evidence.Log, network network, disks *disks, size int, template host.Config) (*fleet, error) {
-	f := &fleet{dir: dir, log: log, network: network, disks: disks, size: size, template: template}
+	f := &fleet{dir: dir, log: log, network: network, disks: disks, size: size, template: template, places: make(map[string][2]string)}
 	f.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256, DialContext: f.dialSocket}}
 	if err := f.setUp(); err != nil {
 		return nil, errors.Join(err, f.close())
@@ -62,14 +66,11 @@ func newFleet(dir string, log *evidence.Log, network network, disks *disks, size
 
 // setUp prepares the ledger, the keys and the nodes.
 func (f *fleet) setUp() error {
-	var err error
-	if f.sockets, err = os.MkdirTemp("", "tenuto-doors-"); err != nil {
+	err := f.openSockets()
+	if err != nil {
 		return err
 	}
-	if f.ledger, err = openLedger(f.log, filepath.Join(f.sockets, "ledger")); err != nil {
-		return err
-	}
-	if f.keys, err = newKeys(filepath.Join(f.dir, "keys")); err != nil {
+	if f.keys, err = keys.New(filepath.Join(f.dir, "keys")); err != nil {
 		return err
 	}
 	var configs []host.Config
@@ -83,6 +84,9 @@ func (f *fleet) setUp() error {
 		peers = append(peers, cluster.Peer{NodeID: config.NodeID, Address: advertised})
 		f.addresses = append(f.addresses, advertised)
 	}
+	if err := f.publish(); err != nil {
+		return err
+	}
 	for _, config := range configs {
 		config.Peers = peers
 		node, err := f.process(config)
@@ -94,6 +98,39 @@ func (f *fleet) setUp() error {
 	return nil
 }
 
+// openSockets prepares the sockets and the ledger.
+func (f *fleet) openSockets() (err error) {
+	if f.sockets, err = os.MkdirTemp("", "tenuto-sockets-"); err != nil {
+		return err
+	}
+	f.ledger, err = evidence.OpenLedger(f.log, filepath.Join(f.sockets, "ledger"))
+	return err
+}
+
+// place returns the addresses of a place in the network that is used again and again.
+func (f *fleet) place(name string) (listen, advertised string, err error) {
+	if _, ok := f.places[name]; !ok {
+		if listen, advertised, err = f.network.Add(name); err != nil {
+			return "", "", err
+		}
+		f.places[name] = [2]string{listen, advertised}
+	}
+	return f.places[name][0], f.places[name][1], nil
+}
+
+// addressFile is the name of the file with the addresses of the nodes.
+func (f *fleet) addressFile() string { return filepath.Join(f.dir, "addresses") }
+
+// publish writes the addresses of the nodes to the file in which remote clients and nodes that were
+// moved find them.
+func (f *fleet) publish() error {
+	name := f.addressFile()
+	if err := os.WriteFile(name+".new", []byte(strings.Join(f.addresses, "\n")), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(name+".new", name)
+}
+
 // configFor returns the configuration of a new node, with a place in the network and keys.
 func (f *fleet) configFor(id string) (config host.Config, advertised string, err error) {
 	listen, advertised, err := f.network.Add(id)
@@ -101,8 +138,8 @@ func (f *fleet) configFor(id string) (config host.Config, advertised string, err
 		return config, "", err
 	}
 	config = f.template
-	config.NodeID, config.Listen, config.Dir, config.Ledger = id, listen, f.dataDir(id), f.ledger.socket()
-	config.Keys, err = f.keys.issue(id)
+	config.NodeID, config.Listen, config.Dir, config.Ledger = id, listen, f.dataDir(id), f.ledger.Socket()
+	config.Keys, err = f.keys.Issue(id)
 	return config, advertised, err
 }
 
@@ -134,15 +171,7 @@ func (f *fleet) start(ctx context.Context) error {
 // startRemote starts the process that calls the cluster from outside. It is never restarted: its
 // client must find the nodes again after every fault.
 func (f *fleet) startRemote(ctx context.Context) error {
-	if _, _, err := f.network.Add(remoteID); err != nil {
-		return err
-	}
-	config := host.Config{NodeID: remoteID, Dial: f.addresses}
-	var err error
-	if config.Keys, err = f.keys.issueClient(remoteID); err != nil {
-		return err
-	}
-	remote, err := f.process(config)
+	remote, err := f.newRemote(host.Config{NodeID: remoteID})
 	if err != nil {
 		return err
 	}
@@ -150,10 +179,23 @@ func (f *fleet) startRemote(ctx context.Context) error {
 	return remote.start(ctx)
 }
 
+// newRemote prepares a process without a node, with a place in the network and keys.
+func (f *fleet) newRemote(config host.Config) (*process, error) {
+	if _, _, err := f.network.Add(config.NodeID); err != nil {
+		return nil, err
+	}
+	config.Dial, config.Discover, config.Ledger = f.addresses, f.addressFile(), f.ledger.Socket()
+	var err error
+	if config.Keys, err = f.keys.IssueClient(config.NodeID); err != nil {
+		return nil, err
+	}
+	return f.process(config)
+}
+
 // close ends all processes and unmounts the disks.
 func (f *fleet) close() error {
 	var errs []error
-	for _, process := range f.processes() {
+	for _, process := range append(f.processes(), f.workers...) {
 		errs = append(errs, process.kill(), process.stderr.Close())
 	}
 	if f.disks != nil {
@@ -161,7 +203,7 @@ func (f *fleet) close() error {
 	}
 	f.http.CloseIdleConnections()
 	if f.ledger != nil {
-		errs = append(errs, f.ledger.close())
+		errs = append(errs, f.ledger.Close())
 	}
 	errs = append(errs, f.network.Close(), os.RemoveAll(f.sockets))
 	return errors.Join(errs...)
@@ -327,8 +369,9 @@ func (f *fleet) open(ctx context.Context, node *process, path string, question a
 		return nil, err
 	}
 	if response.StatusCode != http.StatusOK {
+		reason, _ := io.ReadAll(io.LimitReader(response.Body, 1<<10))
 		_ = response.Body.Close()
-		return nil, fmt.Errorf("%s: %s", path, response.Status)
+		return nil, fmt.Errorf("%s: %s: %s", path, response.Status, bytes.TrimSpace(reason))
 	}
 	return response.Body, nil
 }

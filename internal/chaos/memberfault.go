@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
 	"github.com/tenuto-dev/tenuto/internal/chaos/host"
 )
 
 // memberTimeout bounds how long a new node takes to get a vote, and a node to be removed.
-const memberTimeout = 30 * time.Second
+const memberTimeout = 2 * time.Minute
 
 // removedTimeout bounds how long a removed node is watched.
 const removedTimeout = 5 * time.Second
@@ -83,14 +84,83 @@ func (f *fleet) replace(ctx context.Context, node *process, found host.Config) e
 	return f.expectRemoved(ctx, found)
 }
 
+// lostAfter is how long a lost directory has not answered before the cluster replaces it.
+const lostAfter = 5 * time.Second
+
+// rejoin stops nodes and starts them with other addresses, which they and the others find in a file:
+// one node, one that has also lost its directory, or all. The cluster must give them their votes back.
+// See invariant S34.
+func rejoin(ctx context.Context, s *injection) error {
+	f := s.fleet
+	moved, lost := f.nodes, s.random.IntN(3)
+	if lost > 0 {
+		i := s.random.IntN(len(f.nodes))
+		moved = f.nodes[i : i+1]
+	}
+	before := s.awaitVotes(ctx, evidence.Members{Step: "before", Wanted: len(f.nodes)})
+	wanted := evidence.Members{Step: "moved", Wanted: len(f.nodes)}
+	for _, node := range moved {
+		s.addNodes(node.id)
+		if err := node.kill(); err != nil {
+			return err
+		}
+		for _, member := range before {
+			switch {
+			case member.Node != node.settings().NodeID:
+			case lost == 1:
+				wanted.Step, wanted.Excluded = "moved and lost", append(wanted.Excluded, member)
+				wanted.Excluded[0].Address = ""
+			default:
+				wanted.Required = append(wanted.Required, evidence.Member{Node: member.Node, Identity: member.Identity})
+			}
+		}
+		if err := f.move(node); err != nil {
+			return errors.Join(err, f.start(ctx))
+		}
+		config := node.settings()
+		wanted.Required = append(wanted.Required, evidence.Member{Node: config.NodeID, Address: config.Advertise})
+	}
+	if lost == 1 {
+		if err := s.loseDirectory(ctx, moved[0]); err != nil {
+			return err
+		}
+	}
+	s.onHeal(f.start)
+	if err := errors.Join(f.publish(), f.start(ctx)); err != nil {
+		return err
+	}
+	s.awaitVotes(ctx, wanted)
+	return nil
+}
+
+// loseDirectory deletes the directory of a node. Until healing, the cluster replaces lost directories.
+func (inj *injection) loseDirectory(ctx context.Context, node *process) error {
+	f := inj.fleet
+	inj.onHeal(func(ctx context.Context) error { return f.changeSettings(ctx, func(*cluster.Settings) {}) })
+	return errors.Join(inj.wipe(node), f.changeSettings(ctx, func(s *cluster.Settings) { s.ReplaceLostAfter = lostAfter }))
+}
+
+// move gives a stopped node another address.
+func (f *fleet) move(node *process) error {
+	config := node.settings()
+	var err error
+	if config.Listen, config.Advertise, err = f.network.Move(node.id); err != nil {
+		return err
+	}
+	config.Peers, config.Join, config.Discover = nil, nil, f.addressFile()
+	node.setConfig(config)
+	f.addresses[slices.Index(f.nodes, node)] = config.Advertise
+	return nil
+}
+
 // startReplacement starts a new node in the place of one that was removed.
 func (f *fleet) startReplacement(ctx context.Context, node *process) error {
 	next := node.settings()
 	f.nodesAdded++
-	next.NodeID, next.Peers = fmt.Sprintf("%s-%d", node.id, f.nodesAdded), nil
+	next.NodeID, next.Peers, next.Discover = fmt.Sprintf("%s-%d", node.id, f.nodesAdded), nil, ""
 	next.Join, next.Advertise = f.addresses, f.addresses[slices.Index(f.nodes, node)]
 	var err error
-	if next.Keys, err = f.keys.issue(next.NodeID); err != nil {
+	if next.Keys, err = f.keys.Issue(next.NodeID); err != nil {
 		return err
 	}
 	node.setConfig(next)

@@ -14,6 +14,9 @@ type network interface {
 	// Add adds a node. It returns the address at which the node listens and the one at which the
 	// others reach it.
 	Add(node string) (listen, advertised string, err error)
+	// Move gives a node another address, for its next process. It returns a *skipError if the network
+	// cannot.
+	Move(node string) (listen, advertised string, err error)
 	// Start starts the process of a node.
 	Start(node string, process *exec.Cmd) error
 	// Ended must be called after the process of a node has ended.
@@ -64,6 +67,10 @@ func (p proxies) Add(node string) (listen, advertised string, err error) {
 	}
 	advertised, err = p.mesh.Add(node, listen)
 	return listen, advertised, err
+}
+
+func (proxies) Move(string) (listen, advertised string, err error) {
+	return "", "", &skipError{"proxies keep their addresses"}
 }
 
 // freeAddress returns an address that no process listens on.

@@ -27,6 +27,11 @@ func (n namespaces) Add(node string) (listen, advertised string, err error) {
 	return listen, listen, err
 }
 
+func (n namespaces) Move(node string) (listen, advertised string, err error) {
+	listen = n.Switch.Move(node)
+	return listen, listen, nil
+}
+
 func (n namespaces) Start(node string, process *exec.Cmd) error { return n.Do(node, process.Start) }
 
 // Ended does nothing. The namespace stays, like a machine whose process has ended.

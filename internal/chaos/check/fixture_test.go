@@ -67,6 +67,7 @@ func goodEvidence(t *testing.T) string {
 	restored := w.log.Record().Replicas[1]
 	restored.Node, restored.Stale, restored.Complete, restored.Restored = "backup 1", true, false, true
 	w.log.Replica(restored)
+	w.recover()
 	w.log.Leadership(evidence.Leadership{Node: "node", Epoch: 1, Term: 2})
 	w.log.Exit(evidence.Exit{Node: "node", Generation: 1, Expected: true})
 	dir := t.TempDir()
@@ -74,6 +75,27 @@ func goodEvidence(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// recover records a cluster that was recovered at the end, from a survivor that is known to have only
+// what was acknowledged before the tally ended.
+func (r *recorder) recover() {
+	record := r.log.Record()
+	recovered := record.Replicas[1]
+	recovered.Node, recovered.Stale, recovered.Complete = "recovery 1", true, false
+	recovered.Recovery = &evidence.Recovery{
+		Lost: r.log.Now(), Survivor: evidence.WithoutEvents(recovered.Instances), Affected: len(recovered.Instances), Nodes: 1,
+	}
+	for _, call := range record.Calls {
+		switch {
+		case call.Kind != evidence.Wait:
+		case call.Instance == "tally-0":
+			recovered.Begin = call.End
+		case call.Instance == "fan-0":
+			recovered.Recovery.Calls = append(recovered.Recovery.Calls, call)
+		}
+	}
+	r.log.Replica(recovered)
 }
 
 func (r *recorder) runAll() {
@@ -334,4 +356,34 @@ func registry(t *testing.T) *engine.Registry {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// loseInRecovery changes an instance of the recovered cluster, and makes the survivor have no more of it.
+func (ee *evidenceEditor) loseInRecovery(id, state string, change func(of *evidence.Instance)) {
+	ee.t.Helper()
+	recovered := &ee.Replicas[4]
+	ee.instances(4, id, func(of *evidence.Instance) {
+		change(of)
+		for i := range of.Executions {
+			execution := &of.Executions[i]
+			execution.Length, execution.Digest = len(execution.Events), digest(execution.Events)
+		}
+		had := evidence.WithoutEvents([]evidence.Instance{*of})[0]
+		had.State = state
+		for i := range recovered.Recovery.Survivor {
+			if recovered.Recovery.Survivor[i].ID == id {
+				recovered.Recovery.Survivor[i] = had
+			}
+		}
+	})
+}
+
+// repeatOnWorker makes an activity of chain-0 begin n more times, on a worker.
+func (ee *evidenceEditor) repeatOnWorker(n int) {
+	ee.t.Helper()
+	effect := ee.effect("chain-0", "link", false)
+	effect.Worker = true
+	for range n {
+		ee.Effects = append(ee.Effects, *effect)
+	}
 }

@@ -89,6 +89,9 @@ func (c *checker) checkPrefixes() {
 	readings := make(map[key][]reading)
 	for i := range c.record.Replicas {
 		by := &c.record.Replicas[i]
+		if by.Recovery != nil {
+			continue // of another cluster
+		}
 		for _, of := range by.Instances {
 			for _, execution := range of.Executions {
 				if len(execution.Events) > 0 {

@@ -278,6 +278,67 @@ var brokenEvidence = map[string]map[string]func(f *evidenceEditor){
 			f.instances(3, "chain-0", func(of *evidence.Instance) { of.Executions[0].Events[2] = []byte{0xff} })
 		},
 	},
+	"S33": {
+		"what the survivor had is missing": func(f *evidenceEditor) {
+			f.Replicas[4].Instances = slices.DeleteFunc(f.Replicas[4].Instances, func(of evidence.Instance) bool { return of.ID == "fan-0" })
+		},
+		"what the survivor had differs": func(f *evidenceEditor) {
+			f.instances(4, "fan-0", func(of *evidence.Instance) { slices.Reverse(of.Executions[0].Events[1:3]) })
+		},
+		"what had reached the survivor is missing": func(f *evidenceEditor) {
+			f.loseInRecovery("tally-0", "running", func(of *evidence.Instance) { of.Executions[0].Events = of.Executions[0].Events[:2] })
+		},
+		"an instance that had ended lacks an event": func(f *evidenceEditor) {
+			f.loseInRecovery("register-0", "terminated", func(of *evidence.Instance) {
+				events := &of.Executions[0].Events
+				*events = append((*events)[:1:1], (*events)[2:]...)
+			})
+		},
+		"it reports too few instances": func(f *evidenceEditor) {
+			f.loseInRecovery("register-0", "running", func(*evidence.Instance) {})
+			f.Replicas[4].Recovery.Affected = 0
+		},
+		"it does not work": func(f *evidenceEditor) { f.Replicas[4].Recovery.Calls[0].State = "failed" },
+		"it is garbage": func(f *evidenceEditor) {
+			f.instances(4, "chain-0", func(of *evidence.Instance) { of.Executions[0].Events[2] = []byte{0xff} })
+		},
+	},
+	"S34": {
+		"too few vote": func(f *evidenceEditor) {
+			f.Faults = append(f.Faults, evidence.Fault{Members: []evidence.Members{{Wanted: 3, Voters: []evidence.Member{{Node: "n1"}}}}})
+		},
+		"a node votes at its former address": func(f *evidenceEditor) {
+			f.Faults = append(f.Faults, evidence.Fault{Members: []evidence.Members{{
+				Wanted: 1, Voters: []evidence.Member{{Node: "n1", Address: "a"}}, Excluded: []evidence.Member{{Node: "n1", Address: "a"}},
+			}}})
+		},
+		"a node has not got its vote back": func(f *evidenceEditor) {
+			f.Faults = append(f.Faults, evidence.Fault{Members: []evidence.Members{{
+				Wanted: 1, Voters: []evidence.Member{{Node: "n1", Identity: "a"}}, Required: []evidence.Member{{Node: "n1", Identity: "b"}},
+			}}})
+		},
+	},
+	"S35": {
+		"it is not completed": func(f *evidenceEditor) {
+			f.effect("chain-0", "link", false).Worker = true
+			f.event("chain-0", 1, journalpb.TypeActivityCompleted, func(e *journalpb.Event) { e.SourceEventId = 1 })
+		},
+		"it is completed twice": func(f *evidenceEditor) {
+			f.effect("chain-0", "link", false).Worker = true
+			f.duplicate("chain-0", 1, journalpb.TypeActivityCompleted)
+		},
+		"it begins again without a fault": func(f *evidenceEditor) { f.repeatOnWorker(1) },
+		"it begins again long after a fault": func(f *evidenceEditor) {
+			f.repeatOnWorker(1)
+			at := f.effect("chain-0", "link", false).At
+			f.Faults = append(f.Faults, evidence.Fault{Begin: at - 2*attemptGrace, End: at - attemptGrace - time.Second})
+		},
+		"it begins too often during a fault": func(f *evidenceEditor) {
+			f.repeatOnWorker(beginningsPerProcess + 1)
+			at := f.effect("chain-0", "link", false).At
+			f.Faults = append(f.Faults, evidence.Fault{Begin: at - 1, End: at + time.Second})
+		},
+	},
 	Unreadable: {
 		"no node returned a complete report": func(f *evidenceEditor) { f.Replicas = nil },
 		"an event is garbage": func(f *evidenceEditor) {
@@ -319,7 +380,7 @@ func TestInvariants_List(t *testing.T) {
 			t.Errorf("%s has no statement or no check", invariant.ID)
 		}
 	}
-	want := strings.Fields("S1 S2 S3 S4 S5 S6 S7 S8 S9 S10 S11 S12 S13 S14 S15 S16 S17 S18 S19 S20 S21 S22 S23 S24 S25 S26 S27 S28 S29 S30 S31 S32 L2 L9 L10 L11")
+	want := strings.Fields("S1 S2 S3 S4 S5 S6 S7 S8 S9 S10 S11 S12 S13 S14 S15 S16 S17 S18 S19 S20 S21 S22 S23 S24 S25 S26 S27 S28 S29 S30 S31 S32 S33 S34 S35 L2 L9 L10 L11")
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v", got)
 	}
@@ -432,6 +493,7 @@ func TestRun_AcceptsEvidenceWithoutSetup(t *testing.T) {
 	}
 	f := editEvidence(t, dir)
 	f.Calls = slices.DeleteFunc(f.Calls, func(call evidence.Call) bool { return call.Instance == "tally-0" })
+	f.Replicas = f.Replicas[:4] // nor has it recovered clusters
 	for i := range f.Replicas {
 		reported := &f.Replicas[i].Instances
 		*reported = slices.DeleteFunc(*reported, func(of evidence.Instance) bool { return of.ID == "tally-0" })

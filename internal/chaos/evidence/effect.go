@@ -33,6 +33,8 @@ type Effect struct {
 	Result     TaskResult // if Finished
 	// At the start: this node leads the partition and had not applied the schedule.
 	ScheduleNotApplied bool `json:",omitempty"`
+	// It runs in a process without a node.
+	Worker bool `json:",omitempty"`
 	// The token with which the attempt is completed externally.
 	Token string `json:",omitempty"`
 	At    time.Duration

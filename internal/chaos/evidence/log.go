@@ -37,6 +37,8 @@ type Fault struct {
 	Skipped string `json:",omitempty"`
 	// Violations that the fault itself observed, for example that a wiped node leads.
 	Violations []string `json:",omitempty"`
+	// What the leaders reported as members, after each step that changed them.
+	Members []Members `json:",omitempty"`
 	// Acknowledged calls a second before the fault.
 	Rate float64
 	// The number of calls in flight at Begin.
@@ -54,6 +56,40 @@ type Fault struct {
 	GapAfter time.Duration
 	// From End until every node had a write to every partition acknowledged.
 	Recovery time.Duration
+}
+
+// Members are the members of the cluster after a step of a fault, when the right ones voted or the
+// harness had waited long enough.
+type Members struct {
+	Step   string
+	At     time.Duration
+	Wanted int // how many members must vote
+	Voters []Member
+	// Members that must vote, and members that must not. A member matches if it has all of the fields
+	// that are not "".
+	Required []Member `json:",omitempty"`
+	Excluded []Member `json:",omitempty"`
+}
+
+// A Member is a member with its address and the identity of its directory.
+type Member struct {
+	Node              string
+	Address, Identity string `json:",omitempty"`
+}
+
+// matches reports whether a member has the fields of another that are not "".
+func (m Member) matches(other Member) bool {
+	return m.Node == other.Node && (other.Address == "" || m.Address == other.Address) && (other.Identity == "" || m.Identity == other.Identity)
+}
+
+// AsWanted reports whether as many members vote as must, all that are required, and none that is
+// excluded.
+func (m Members) AsWanted() bool {
+	votes := func(member Member) bool {
+		return slices.ContainsFunc(m.Voters, func(v Member) bool { return v.matches(member) })
+	}
+	missing := slices.ContainsFunc(m.Required, func(member Member) bool { return !votes(member) })
+	return len(m.Voters) == m.Wanted && !missing && !slices.ContainsFunc(m.Excluded, votes)
 }
 
 // A Leadership is a leadership of a partition, as the node's log reports it.
@@ -80,13 +116,16 @@ type Log struct {
 	exits           []Exit
 	faults          []Fault
 	replicas        []Replica
+	histories       map[string][][]byte // by digest
 	leaderships     []Leadership
 	installs        []Install
 	faultFreePhases []FaultFreePhase
 }
 
 // NewLog starts a run with the given number of partitions. Its clock starts at 0.
-func NewLog(partitions int) *Log { return &Log{partitions: partitions, began: time.Now()} }
+func NewLog(partitions int) *Log {
+	return &Log{partitions: partitions, began: time.Now(), histories: make(map[string][][]byte)}
+}
 
 // Now returns the time since the run began. Steps of the system's clock do not affect it.
 func (l *Log) Now() time.Duration { return time.Since(l.began) }
@@ -109,8 +148,22 @@ func (l *Log) Leadership(r Leadership) { add(l, &l.leaderships, r) }
 // Install adds a received snapshot.
 func (l *Log) Install(i Install) { add(l, &l.installs, i) }
 
-// Replica adds the report of a node.
-func (l *Log) Replica(r Replica) { add(l, &l.replicas, r) }
+// Replica adds the report of a node. Replicas with the same histories share them in memory.
+func (l *Log) Replica(r Replica) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range r.Instances {
+		for j := range r.Instances[i].Executions {
+			execution := &r.Instances[i].Executions[j]
+			if known := l.histories[execution.Digest]; len(known) == len(execution.Events) && known != nil {
+				execution.Events = known
+			} else if len(execution.Events) > 0 {
+				l.histories[execution.Digest] = execution.Events
+			}
+		}
+	}
+	l.replicas = append(l.replicas, r)
+}
 
 func add[T any](l *Log, to *[]T, item T) {
 	l.mu.Lock()
@@ -370,4 +423,19 @@ func (l *Log) Recovered(since time.Duration, nodes int) (time.Duration, bool) {
 		longest = max(longest, took)
 	}
 	return longest, len(first) == nodes*l.partitions
+}
+
+// HasBegun reports whether an activity has begun in a process since a time.
+func (l *Log) HasBegun(node string, since time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, effect := range slices.Backward(l.effects) {
+		if effect.At < since {
+			return false
+		}
+		if effect.Node == node && !effect.Finished {
+			return true
+		}
+	}
+	return false
 }

@@ -98,3 +98,50 @@ func TestAcked_LatestFirst(t *testing.T) {
 		t.Errorf("%+v", none)
 	}
 }
+
+func TestMembers_AsWanted(t *testing.T) {
+	voters := []Member{{"n1", "a", "x"}, {"n2", "b", "y"}}
+	for _, c := range []struct {
+		name  string
+		shown Members
+		want  bool
+	}{
+		{"as many as wanted", Members{Wanted: 2}, true},
+		{"too many", Members{Wanted: 1}, false},
+		{"a required one", Members{Wanted: 2, Required: []Member{{Node: "n1", Address: "a"}}}, true},
+		{"not at the required address", Members{Wanted: 2, Required: []Member{{Node: "n1", Address: "b"}}}, false},
+		{"an excluded one", Members{Wanted: 2, Excluded: []Member{{Node: "n2"}}}, false},
+		{"not with the excluded directory", Members{Wanted: 2, Excluded: []Member{{Node: "n2", Identity: "x"}}}, true},
+	} {
+		c.shown.Voters = voters
+		if got := c.shown.AsWanted(); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
+func TestHasBegun_SinceTime(t *testing.T) {
+	log := NewLog(1)
+	log.Effect(Effect{Node: "w1", At: time.Second})
+	log.Effect(Effect{Node: "w2", At: 2 * time.Second, Finished: true})
+	for _, c := range []struct {
+		node  string
+		since time.Duration
+		want  bool
+	}{{"w1", time.Second, true}, {"w1", 2 * time.Second, false}, {"w2", 0, false}} {
+		if got := log.HasBegun(c.node, c.since); got != c.want {
+			t.Errorf("%s since %v: %v", c.node, c.since, got)
+		}
+	}
+}
+
+func TestReplica_SharesEqualHistories(t *testing.T) {
+	log := NewLog(1)
+	for _, digest := range []string{"a", "a", "b"} {
+		log.Replica(Replica{Instances: []Instance{{Executions: []Execution{{Events: [][]byte{{1}}, Length: 1, Digest: digest}}}}})
+	}
+	events := func(i int) *[]byte { return &log.Record().Replicas[i].Instances[0].Executions[0].Events[0] }
+	if events(0) != events(1) || events(0) == events(2) {
+		t.Error("histories are shared unless their digests differ")
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"time"
 )
 
@@ -18,9 +19,25 @@ type Replica struct {
 	// Whether it is a restored backup, which no node has opened; Begin is when the backup began.
 	Restored   bool `json:",omitempty"`
 	Begin, End time.Duration
+	// For the state of a cluster that was recovered from a lost majority: how. Begin is a time before
+	// which everything acknowledged had reached the survivor.
+	Recovery *Recovery `json:",omitempty"`
 	// The index of each partition's journal that the node had applied before the report.
 	Applied   []uint64
 	Instances []Instance
+}
+
+// A Recovery is the recovery of a cluster that lost its majority.
+type Recovery struct {
+	// When the majority was lost.
+	Lost time.Duration
+	// What the survivor's state had, as digests, and how many instances may lack something, as the
+	// recovery reports.
+	Survivor []Instance
+	Affected int
+	// The number of nodes of the recovered cluster, and the calls that were made through each of them.
+	Nodes int
+	Calls []Call
 }
 
 // An Instance is the state of an instance on a node.
@@ -39,6 +56,18 @@ type Execution struct {
 	Length int
 	// SHA-256 over all events, each preceded by its length.
 	Digest string
+}
+
+// WithoutEvents returns instances with the digests of their histories only.
+func WithoutEvents(instances []Instance) []Instance {
+	bare := slices.Clone(instances)
+	for i := range bare {
+		bare[i].Executions = slices.Clone(bare[i].Executions)
+		for j := range bare[i].Executions {
+			bare[i].Executions[j].Events = nil
+		}
+	}
+	return bare
 }
 
 // ReadReplica reads a replica as JSON: first the replica, then one instance after the other.

@@ -27,6 +27,7 @@ type Worker struct {
 	Partitions int
 	// Report sends an effect to the ledger.
 	Report func(context.Context, evidence.Effect) error
+	remote bool // there is no node
 	// Self is the node that runs the attempts. It is set after the node has started.
 	Self atomic.Pointer[cluster.Node]
 }
@@ -41,7 +42,7 @@ func (w *Worker) effectOf(ctx context.Context, task evidence.Task) evidence.Effe
 	attempt := replay.ActivityInfo(ctx)
 	return evidence.Effect{
 		Instance: attempt.Instance, Execution: attempt.Execution, EventID: attempt.EventID,
-		Attempt: attempt.Number, Node: w.Node, Generation: w.Generation, Task: task,
+		Attempt: attempt.Number, Node: w.Node, Generation: w.Generation, Task: task, Worker: w.remote,
 		ScheduleNotApplied: w.scheduleNotApplied(ctx, attempt),
 	}
 }

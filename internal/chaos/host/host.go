@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/discovery"
 	"github.com/tenuto-dev/tenuto/cluster/prometheus"
 	"github.com/tenuto-dev/tenuto/internal/harness"
 )
@@ -33,8 +34,12 @@ type Config struct {
 	Peers     []cluster.Peer
 	Join      []string
 	Advertise string
-	// The addresses of the nodes, for a remote client, which runs no node.
-	Dial []string
+	// The name of a file with the addresses of the nodes. A node that was moved has it instead of
+	// Peers and Join, and a remote client, which runs no node, besides Dial.
+	Discover string
+	Dial     []string
+	// Whether a remote client also runs activities.
+	Worker bool
 	// Unix sockets: Socket serves the harness, Ledger takes the reports of activities.
 	Socket, Ledger string
 	// Files: the certificate, its key, the authorities.
@@ -101,6 +106,9 @@ func (n NodeStatus) IsLeader() bool {
 //   - RemovePath: the name of a node; returns the members after its removal.
 //   - ClockPath: a time.Duration by which the wall clock is wrong from now on; returns a NodeStatus.
 //   - BackupPath: a BackupRequest; returns why the backup failed, as Err.
+//   - SettingsPath: cluster.Settings whose roles and placement become those of the cluster.
+//   - RolePath: a RoleRequest. The answer of these two is {}.
+//   - WorkersPath: returns the names of the workers that are connected.
 //   - LoadPath: a Load; returns a LoadResult.
 //   - FillPath: a StartOpenRequest; returns nothing.
 //   - StormPath: a Storm; returns a StormResult.
@@ -119,6 +127,10 @@ const (
 	FillPath    = "/fill"
 	StormPath   = "/storm"
 	MetricsPath = "/metrics"
+
+	SettingsPath = "/settings"
+	RolePath     = "/role"
+	WorkersPath  = "/workers"
 )
 
 // Ready is the line that a host writes when it serves calls.
@@ -144,18 +156,18 @@ func Run(encoded string) error {
 	blockingEnabled.Store(true)
 	terminated := make(chan os.Signal, 1)
 	signal.Notify(terminated, syscall.SIGTERM)
-	if len(config.Dial) > 0 {
-		return runRemote(config, terminated)
-	}
 	worker := &Worker{Node: config.NodeID, Generation: config.Generation, Partitions: config.Partitions, Report: ledgerClient(config.Ledger)}
+	if len(config.Dial) > 0 {
+		return runRemote(config, worker, terminated)
+	}
 	clock := new(wallClock)
 	clock.offset.Store(int64(config.WallClockOffset))
 	node, err := cluster.Start(harness.NewContext(context.Background(), config.harness(clock)), cluster.Config{
 		NodeID: config.NodeID, Dir: config.Dir, Listen: config.Listen,
-		Peers: config.Peers, Join: config.Join, Advertise: config.Advertise, Partitions: config.Partitions,
+		Peers: config.Peers, Join: config.Join, Discover: config.discover(), Advertise: config.Advertise, Partitions: config.Partitions,
 		TLS:         cluster.KeyFiles(config.Keys[0], config.Keys[1], config.Keys[2]),
 		Definitions: worker.Definitions(),
-		Settings:    cluster.Settings{Voters: 7}, // so that a node added to five also votes
+		Settings:    Settings(),
 		StopGrace:   time.Second,
 		Logger:      slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
@@ -198,6 +210,14 @@ func serve(socket string, handler http.Handler, terminated <-chan os.Signal, aba
 	return err
 }
 
+// discover returns the function that reads the file with the addresses, or nil.
+func (c Config) discover() func(context.Context) ([]string, error) {
+	if c.Discover == "" {
+		return nil
+	}
+	return discovery.File(c.Discover)
+}
+
 // A wallClock is the system's clock with an offset.
 type wallClock struct{ offset atomic.Int64 }
 
@@ -215,6 +235,7 @@ func newHandler(node *cluster.Node, clock *wallClock) http.Handler {
 	mux := http.NewServeMux()
 	handleCalls(mux, node.Client())
 	handleBackups(mux, node.Client())
+	handleOperations(mux, node.Client())
 	mux.HandleFunc("POST "+ReportPath, func(w http.ResponseWriter, r *http.Request) {
 		var request ReportRequest
 		if err := json.NewDecoder(r.Body).Decode(&request); err != nil {

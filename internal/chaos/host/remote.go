@@ -15,16 +15,27 @@ import (
 // dialLimit bounds the time in which a remote client must find the cluster.
 const dialLimit = 30 * time.Second
 
+// workerSlots is how many activities a worker runs at once.
+const workerSlots = 8
+
 // runRemote runs a process without a node, whose client calls the cluster over the network. It is
 // never restarted: its client must find the nodes again after every fault.
-func runRemote(config Config, terminated <-chan os.Signal) error {
+//
+// As a worker it also runs activities; workers are killed and started again.
+func runRemote(config Config, worker *Worker, terminated <-chan os.Signal) error {
 	ctx, cancel := context.WithTimeout(context.Background(), dialLimit)
 	defer cancel()
-	client, err := cluster.Dial(ctx, cluster.DialConfig{
-		Addresses: config.Dial,
+	dial := cluster.DialConfig{
+		Addresses: config.Dial, Discover: config.discover(),
 		TLS:       cluster.KeyFiles(config.Keys[0], config.Keys[1], config.Keys[2]),
 		Logger:    slog.New(slog.NewTextHandler(os.Stderr, nil)),
-	})
+		StopGrace: time.Second,
+	}
+	if config.Worker {
+		worker.remote = true
+		dial.Definitions, dial.WorkerName, dial.ActivitiesMax = worker.Definitions(), config.NodeID, workerSlots
+	}
+	client, err := cluster.Dial(ctx, dial)
 	if err != nil {
 		return err
 	}

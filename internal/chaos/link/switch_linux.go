@@ -32,6 +32,7 @@ type port struct {
 	namespace *namespace
 	address   netip.Addr
 	attached  io.Closer
+	number    uint16 // at which the node listens
 }
 
 const (
@@ -83,7 +84,7 @@ func (s *Switch) Add(node string) (string, error) {
 	if number > portsMax {
 		return "", fmt.Errorf("a switch has at most %d ports", portsMax)
 	}
-	p := &port{address: netip.AddrFrom4([4]byte{10, 77, 0, byte(number)})}
+	p := &port{address: netip.AddrFrom4([4]byte{10, 77, 0, byte(number)}), number: nodePort}
 	var err error
 	if p.namespace, err = newNamespace(); err != nil {
 		return "", err
@@ -92,7 +93,16 @@ func (s *Switch) Add(node string) (string, error) {
 	if err := s.connect(p, fmt.Sprintf("port%d", number)); err != nil {
 		return "", fmt.Errorf("namespace of %s: %w", node, err)
 	}
-	return netip.AddrPortFrom(p.address, nodePort).String(), nil
+	return netip.AddrPortFrom(p.address, p.number).String(), nil
+}
+
+// Move returns another address for a node, with the same conditions.
+func (s *Switch) Move(node string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.ports[node]
+	p.number++
+	return netip.AddrPortFrom(p.address, p.number).String()
 }
 
 // connect connects a port. The node's interface does not merge segments, so that one loss affects

@@ -244,6 +244,21 @@ func TestSwitch_RejectsDelay(t *testing.T) {
 	}
 }
 
+// A node that was moved listens at another address, which is reached like the one before.
+func TestSwitch_MovesNode(t *testing.T) {
+	s := newSwitch(t)
+	first, second := s.Move("a"), s.Move("a")
+	if first == second {
+		t.Errorf("moved twice to %s", first)
+	}
+	listener := inNamespace(t, s, "a", func() (net.Listener, error) { return net.Listen("tcp", second) })
+	defer listener.Close()
+	connection := inNamespace(t, s, "b", func() (net.Conn, error) { return net.DialTimeout("tcp", second, 10*time.Second) })
+	if err := connection.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestSwitch_CloseReleasesResources(t *testing.T) {
 	newSwitch(t) // or skip
 	before := openFiles(t)

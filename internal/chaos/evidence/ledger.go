@@ -1,29 +1,27 @@
-package main
+package evidence
 
 import (
 	"encoding/json"
 	"net"
 	"net/http"
-
-	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
 )
 
-// A ledger records what activities report. It belongs to the harness, so that no fault affects it.
-type ledger struct {
+// A Ledger records what activities report. It belongs to the harness, so that no fault affects it.
+type Ledger struct {
 	listener net.Listener
 	server   *http.Server
 	served   chan struct{}
 }
 
-// openLedger serves a ledger at a Unix socket, which nodes reach from any network namespace.
-func openLedger(log *evidence.Log, socket string) (*ledger, error) {
+// OpenLedger serves a ledger at a Unix socket, which nodes reach from any network namespace.
+func OpenLedger(log *Log, socket string) (*Ledger, error) {
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		return nil, err
 	}
-	l := &ledger{listener: listener, served: make(chan struct{})}
+	l := &Ledger{listener: listener, served: make(chan struct{})}
 	l.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var effect evidence.Effect
+		var effect Effect
 		if err := json.NewDecoder(r.Body).Decode(&effect); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
@@ -39,9 +37,11 @@ func openLedger(log *evidence.Log, socket string) (*ledger, error) {
 	return l, nil
 }
 
-func (l *ledger) socket() string { return l.listener.Addr().String() }
+// Socket returns the name of its socket.
+func (l *Ledger) Socket() string { return l.listener.Addr().String() }
 
-func (l *ledger) close() error {
+// Close ends the ledger.
+func (l *Ledger) Close() error {
 	err := l.server.Close()
 	<-l.served
 	return err

@@ -1,4 +1,4 @@
-package main
+package keys
 
 import (
 	"crypto/ecdsa"
@@ -13,13 +13,14 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 )
 
-// keys holds the certificates of a fleet's nodes, in files that nodes reread when they change, and
+// Keys holds the certificates of a fleet's nodes, in files that nodes reread when they change, and
 // the authorities that issued them.
-type keys struct {
+type Keys struct {
 	dir string
 
 	mu       sync.Mutex
@@ -40,8 +41,9 @@ type authority struct {
 // keyValidity is how long a certificate is valid, both before and after it is issued.
 const keyValidity = 3 * 24 * time.Hour
 
-func newKeys(dir string) (*keys, error) {
-	k := &keys{dir: dir}
+// New creates an authority in a new directory.
+func New(dir string) (*Keys, error) {
+	k := &Keys{dir: dir}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -53,25 +55,27 @@ func newKeys(dir string) (*keys, error) {
 }
 
 // files returns the file names of a node's certificate, key and authorities.
-func (k *keys) files(id string) [3]string {
+func (k *Keys) files(id string) [3]string {
 	return [3]string{filepath.Join(k.dir, id+".pem"), filepath.Join(k.dir, id+".key"), filepath.Join(k.dir, "roots.pem")}
 }
 
-// issue creates a certificate for a node and returns its files.
-func (k *keys) issue(id string) ([3]string, error) { return k.issueTo(subject{"node", id}) }
+// Issue creates a certificate for a node and returns its files.
+func (k *Keys) Issue(id string) ([3]string, error) { return k.issueTo(subject{"node", id}) }
 
-// issueClient creates a certificate for a client.
-func (k *keys) issueClient(id string) ([3]string, error) { return k.issueTo(subject{"client", id}) }
+// IssueClient creates a certificate for a client.
+func (k *Keys) IssueClient(id string) ([3]string, error) { return k.issueTo(subject{"client", id}) }
 
-func (k *keys) issueTo(h subject) ([3]string, error) {
+func (k *Keys) issueTo(h subject) ([3]string, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.subjects = append(k.subjects, h)
+	if !slices.Contains(k.subjects, h) {
+		k.subjects = append(k.subjects, h)
+	}
 	return k.files(h.id), k.reissue(h)
 }
 
 // reissue creates a certificate. The caller holds mu.
-func (k *keys) reissue(h subject) error {
+func (k *Keys) reissue(h subject) error {
 	template := &x509.Certificate{
 		URIs:        []*url.URL{{Scheme: "tenuto", Host: "tenuto", Path: "/" + h.kind + "/" + h.id}},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
@@ -91,12 +95,12 @@ func (k *keys) reissue(h subject) error {
 	)
 }
 
-func (k *keys) newAuthority() (*authority, error) {
+func (k *Keys) newAuthority() (*authority, error) {
 	return k.sign(&x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil)
 }
 
 // sign creates a key and a certificate, which is self-signed if issuer is nil.
-func (k *keys) sign(template *x509.Certificate, issuer *authority) (*authority, error) {
+func (k *Keys) sign(template *x509.Certificate, issuer *authority) (*authority, error) {
 	k.serial++
 	template.SerialNumber, template.Subject = big.NewInt(k.serial), pkix.Name{CommonName: fmt.Sprintf("chaos %d", k.serial)}
 	template.NotBefore, template.NotAfter = time.Now().Add(-keyValidity), time.Now().Add(keyValidity)
@@ -119,7 +123,7 @@ func (k *keys) sign(template *x509.Certificate, issuer *authority) (*authority, 
 }
 
 // trust sets the authorities that the nodes trust.
-func (k *keys) trust(authorities ...*authority) error {
+func (k *Keys) trust(authorities ...*authority) error {
 	var all []byte
 	for _, a := range authorities {
 		all = append(all, encodePEM("CERTIFICATE", a.certificate.Raw)...)
@@ -127,10 +131,10 @@ func (k *keys) trust(authorities ...*authority) error {
 	return replaceFile(k.files("")[2], all)
 }
 
-// rotate replaces the authority and all certificates while nodes run, and calls step after each of
+// Rotate replaces the authority and all certificates while nodes run, and calls step after each of
 // three steps: nodes trust both authorities, all get new certificates, nodes trust only the new
 // authority.
-func (k *keys) rotate(step func() error) error {
+func (k *Keys) Rotate(step func() error) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	next, err := k.newAuthority()

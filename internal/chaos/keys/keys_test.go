@@ -1,4 +1,4 @@
-package main
+package keys
 
 import (
 	"crypto/x509"
@@ -21,13 +21,13 @@ func isTrusted(t *testing.T, files [3]string) (serial string, ok bool) {
 }
 
 func TestKeys_TrustedDuringRotation(t *testing.T) {
-	k, err := newKeys(filepath.Join(t.TempDir(), "keys"))
+	k, err := New(filepath.Join(t.TempDir(), "keys"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var files [2][3]string
 	for i, id := range []string{"n1", "n2"} {
-		if files[i], err = k.issue(id); err != nil {
+		if files[i], err = k.Issue(id); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -36,7 +36,7 @@ func TestKeys_TrustedDuringRotation(t *testing.T) {
 		t.Fatal("a certificate that was just issued is not trusted")
 	}
 	before, steps := *k.issuer, 0
-	if err := k.rotate(func() error {
+	if err := k.Rotate(func() error {
 		steps++
 		for i := range files {
 			if _, ok := isTrusted(t, files[i]); !ok {
