@@ -127,9 +127,10 @@ func startProcesses(t *testing.T, sink string) (nodes map[string]*nodeProcess, c
 	nodes = make(map[string]*nodeProcess)
 	var starting sync.WaitGroup
 	for _, p := range peers {
-		nodes[p.NodeID] = &nodeProcess{NodeID: p.NodeID, Dir: filepath.Join(t.TempDir(), p.NodeID), Peers: peers, Sink: sink}
-		t.Cleanup(func() { nodes[p.NodeID].kill() })
-		starting.Go(func() { nodes[p.NodeID].start(t) })
+		node := &nodeProcess{NodeID: p.NodeID, Dir: filepath.Join(t.TempDir(), p.NodeID), Peers: peers, Sink: sink}
+		nodes[p.NodeID] = node
+		t.Cleanup(node.kill)
+		starting.Go(func() { node.start(t) })
 	}
 	starting.Wait()
 	if t.Failed() {
