@@ -702,13 +702,13 @@ func TestWorkerResult_OfEarlierAttemptIsDropped(t *testing.T) {
 		defer serving.Wait()
 		defer cancel()
 		serving.Go(func() { _ = n.partition.ServeWorker(ctx, session.WorkerPings, in, out) })
-		var assigned []*clusterpb.AttemptID
+		assigned := make(chan *clusterpb.AttemptID, 10)
 		serving.Go(func() {
 			for {
 				select {
 				case m := <-out:
 					if m.GetAssignAttempt() != nil {
-						assigned = append(assigned, m.GetAssignAttempt().Attempt)
+						assigned <- m.GetAssignAttempt().Attempt
 					}
 				case <-time.After(time.Second):
 					select {
@@ -729,7 +729,7 @@ func TestWorkerResult_OfEarlierAttemptIsDropped(t *testing.T) {
 		if len(assigned) != 1 || c.attemptsOn("leader") != 2 {
 			t.Fatalf("%d attempts are assigned, %d begun on the leader", len(assigned), c.attemptsOn("leader"))
 		}
-		result, of := new(session.Result).Of(assigned[0])
+		result, of := new(session.Result).Of(<-assigned)
 		of.Output = payload(t, "too late")
 		in <- result
 		n.wantOutput("c", "leader 2")

@@ -369,7 +369,7 @@ func TestRunbook_GrowFromOneToThree(t *testing.T) {
 }
 
 func TestRunbook_Upgrade(t *testing.T) {
-	s := newSite(t, "Upgrade", 3, 3, 0)
+	s := newSite(t, "Upgrade", 4, 3, 0)
 	executable, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -393,6 +393,7 @@ func TestRunbook_Upgrade(t *testing.T) {
 		m.start()
 		expect(t, m.runFor(s.blocks[2]), "ok: true")
 	}
+	expect(t, s.machines[0].run(s.blocks[3]), "the cluster uses protocol")
 	approve(t, client, stop())
 	s.checkLogs()
 }

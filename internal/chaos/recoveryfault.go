@@ -205,6 +205,7 @@ func (f *fleet) work(ctx context.Context) ([]evidence.Call, error) {
 func (inj *injection) expectRefused(ctx context.Context, r *fleet, lost *process) error {
 	config := lost.settings()
 	config.Dir, config.Ledger = filepath.Join(r.dir, "data", lost.id), r.ledger.Socket()
+	config.Peers, config.Discover, config.Join = nil, "", r.addresses // so that it hears of the recovery
 	if err := os.CopyFS(config.Dir, os.DirFS(lost.settings().Dir)); err != nil {
 		return err
 	}
