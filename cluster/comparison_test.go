@@ -372,6 +372,7 @@ func TestVerify_MixedBuilds(t *testing.T) {
 	}
 	configs[2].protocol = 0
 	nodes[2] = startNode(t, configs[2])
+	finalizeProtocol(t, nodes[0].Client())
 	eventually(t, "the cluster speaks the newest protocol", func() bool { return nodes[0].partitions[0].journal.Protocol() == protocolVersion })
 	expectSound(t, nodes)
 }

@@ -337,6 +337,11 @@ func TestRunbook_ReplaceNode(t *testing.T) {
 	expect(t, operator.run(strings.ReplaceAll(s.blocks[1], "10.0.0.4", "10.0.0.5")), "voters     4, alive: 4", "n5 ")
 	operator.run(s.blocks[2])
 	expect(t, operator.run("until tenuto health; do sleep 1; done"), "voters     3, alive: 3")
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(s.machines[1].log())
+		}
+	})
 	await(t, "n2 knows that it was removed", func(context.Context) bool {
 		return strings.Contains(s.machines[1].log(), "this node was removed from the cluster for good")
 	})

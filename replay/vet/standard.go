@@ -89,7 +89,7 @@ var standardRules = map[string]packageRules{
 	proofPath: {"Key": clusterCall, "Prove": clusterCall},
 	operatePath: {"AcceptReplica": clusterCall, "Verify": clusterCall, "Adjust": clusterCall, "Audit": clusterCall, "Complete": clusterCall, "Drain": clusterCall, "Fail": clusterCall, "Finalize": clusterCall, "GetProtocols": clusterCall, "FireNow": clusterCall, "Fork": clusterCall,
 		"Hold": clusterCall, "PauseActivity": clusterCall, "Pauses": clusterCall, "PlanDrain": clusterCall, "Release": clusterCall,
-		"Rerun": clusterCall, "ResumeActivity": clusterCall, "RetryNow": clusterCall, "Rewind": clusterCall, "SetRole": clusterCall, "TransferLeadership": clusterCall, "Workers": clusterCall},
+		"Lineages": clusterCall, "Rerun": clusterCall, "ResumeActivity": clusterCall, "RetryNow": clusterCall, "Rewind": clusterCall, "SetRole": clusterCall, "TransferLeadership": clusterCall, "Workers": clusterCall},
 
 	"fmt": {"Print": printing, "Printf": printing, "Println": printing, "Scan": externalIO, "Scanf": externalIO, "Scanln": externalIO},
 	"log": {"Print": printing, "Printf": printing, "Println": printing, "Output": printing,
