@@ -173,7 +173,7 @@ func (k protocolKeeper) raise(ctx context.Context) {
 // A protocolState is what the first partition has recorded of protocols.
 type protocolState struct {
 	current, ready uint32
-	isReadyLong    bool // for as long as is waited
+	isReadyLong    bool // for Settings.ConfirmProtocolAfter or longer
 }
 
 // A protocolAction is a step to a newer protocol.
@@ -236,27 +236,33 @@ func (k protocolKeeper) raiseTo(ctx context.Context, protocol uint32) {
 	}
 }
 
-// ask returns the newest protocol that each member speaks, in order of the nodes.
+// ask asks all members at once. It returns the newest protocol that each speaks, 0 if it does not
+// answer, in order of the nodes.
 func (k protocolKeeper) ask(ctx context.Context) (spoken []*clusterpb.MemberProtocol) {
 	config := &k.partition.node.config
+	var asking sync.WaitGroup
 	for _, m := range k.partition.journal.Members() {
 		of := &clusterpb.MemberProtocol{Node: m.Node, Newest: config.protocol}
-		if m.Node != config.NodeID {
+		spoken = append(spoken, of)
+		if m.Node == config.NodeID {
+			continue
+		}
+		asking.Go(func() {
 			request := membersRequest()
 			request.Protocol, request.Node = config.protocol, config.NodeID
 			response := k.partition.node.askOnce(ctx, m.Address, request)
 			if of.Newest = 0; response.GetMembers() != nil {
 				of.Newest = max(response.Protocol, 1)
 			}
-		}
-		spoken = append(spoken, of)
+		})
 	}
+	asking.Wait()
 	slices.SortFunc(spoken, func(a, b *clusterpb.MemberProtocol) int { return cmp.Compare(a.Node, b.Node) })
 	return spoken
 }
 
 // commonProtocol returns the newest protocol that all members speak, 0 if one of them does not
-// answer, and the newest that all members speak which have answered.
+// answer, and the newest that all members speak that have answered.
 func commonProtocol(spoken []*clusterpb.MemberProtocol) (common, lowest uint32) {
 	lowest = math.MaxUint32
 	all := true

@@ -328,6 +328,12 @@ func checkFromWorker(m *clusterpb.FromWorker, worker Principal) error {
 		return checkAttemptID(body.Heartbeat.GetAttempt())
 	case *clusterpb.FromWorker_Result:
 		return checkAttemptID(body.Result.GetAttempt())
+	case *clusterpb.FromWorker_StopAssigning:
+		for _, id := range body.StopAssigning.GetReturned() {
+			if err := checkAttemptID(id); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

@@ -277,7 +277,10 @@ func (m *metadata) ReadyProtocol() (protocol uint32, since clustertime.Time) {
 // Errors: those of RaiseProtocol.
 func (m *metadata) RecordReadyProtocol(ctx context.Context, protocol uint32) error {
 	change := &journalpb.MetadataChange{ReadyProtocol: protocol, ReadySince: m.clock.Now().UnixNano()}
-	if err := m.changeMetadata(ctx, change); err != nil {
+	switch err := m.changeMetadata(ctx, change); {
+	case err != nil && protocol == 0:
+		return fmt.Errorf("record that a member does not speak the next protocol: %w", err)
+	case err != nil:
 		return fmt.Errorf("record that all members speak protocol %d: %w", protocol, err)
 	}
 	return nil

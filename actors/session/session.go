@@ -43,7 +43,7 @@ var errSessionEnded = errors.New("tenuto: worker session ended by the peer")
 func Run[In, Out any](ctx context.Context, pings Pings, in <-chan *In, out chan<- *Out, box *Outbox[Out], handle func(*In)) error {
 	ticker := time.NewTicker(pings.Interval)
 	defer ticker.Stop()
-	received, silentTicks := time.Now(), time.Duration(0)
+	received, silentTicks := time.Now(), 0
 	next, pinging := box.take(), false
 	defer func() {
 		if next != nil && !pinging {
@@ -69,7 +69,7 @@ func Run[In, Out any](ctx context.Context, pings Pings, in <-chan *In, out chan<
 			// A ticker drops ticks while this process does not run, so a pause of this process, however
 			// long, counts as one interval of silence: the peer may have sent messages meanwhile.
 			silentTicks++
-			if time.Since(received) >= pings.Timeout && silentTicks*pings.Interval >= pings.Timeout {
+			if time.Since(received) >= pings.Timeout && time.Duration(silentTicks)*pings.Interval >= pings.Timeout {
 				return ErrPeerUnreachable
 			}
 			if next == nil {

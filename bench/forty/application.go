@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,7 +44,7 @@ func (a *application) start(ctx context.Context) error {
 		}
 	}
 	for _, p := range a.nodes {
-		if err := <-p.ready; err != nil {
+		if err := p.awaitReady(ctx); err != nil {
 			return err
 		}
 	}
@@ -65,7 +67,7 @@ func (a *application) start(ctx context.Context) error {
 		a.workers = append(a.workers, p)
 	}
 	for _, p := range a.workers {
-		if err := <-p.ready; err != nil {
+		if err := p.awaitReady(ctx); err != nil {
 			return err
 		}
 	}
@@ -108,7 +110,7 @@ func (a *application) await(ctx context.Context, what string, holds func() (bool
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("after %v, not true: %s (%v)", restoreMax, what, err)
+			return errors.Join(fmt.Errorf("not within %v: %s", restoreMax, what), err)
 		}
 		select {
 		case <-time.After(50 * time.Millisecond):
@@ -205,13 +207,13 @@ func (a *application) restart(ctx context.Context, name string) error {
 	if err := a.startNode(a.peers[at]); err != nil {
 		return err
 	}
-	if err := <-a.nodes[name].ready; err != nil {
+	if err := a.nodes[name].awaitReady(ctx); err != nil {
 		return err
 	}
 	err := a.await(ctx, name+" is a standby and has caught up", func() (bool, error) {
 		members, err := a.client.Members(ctx)
 		i := slices.IndexFunc(members, func(m cluster.Member) bool { return m.NodeID == name })
-		return i >= 0 && members[i].Liveness == cluster.MemberAlive && members[i].BehindKnown && members[i].Behind < 1000, err
+		return i >= 0 && members[i].Role == "standby" && members[i].Liveness == cluster.MemberAlive && members[i].BehindKnown && members[i].Behind < 1000, err
 	})
 	fmt.Printf("%s is started again: a standby after %v\n", name, round(time.Since(began)))
 	return err
@@ -226,7 +228,7 @@ func (a *application) killWorkers(ctx context.Context, n int) error {
 		err := a.await(ctx, "a worker runs an activity", func() (bool, error) {
 			connected, err := operate.Workers(ctx, a.client)
 			for _, w := range connected {
-				at := slices.IndexFunc(a.workers, func(p *process) bool { return len(w.ID) > 11 && w.ID[:len(w.ID)-11] == p.settings.Name })
+				at := slices.IndexFunc(a.workers, func(p *process) bool { return strings.HasPrefix(w.ID, p.settings.Name+"-") })
 				if w.Used > used && at >= 0 {
 					busy, used = a.workers[at], w.Used
 				}

@@ -191,7 +191,8 @@ func measureProcess() (u use, err error) {
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
 	u.Heap = memory.HeapAlloc
-	return u, errors.Join(u.addResident(), u.addTraffic())
+	err = errors.Join(u.addResident(), u.addTraffic())
+	return u, err
 }
 
 // A process is a node or a worker of the application.
@@ -261,6 +262,17 @@ func (p *process) read(out io.Reader) {
 				p.mu.Unlock()
 			}
 		}
+	}
+}
+
+// awaitReady returns when the process is ready, or with an error if it has ended before. It must be
+// called once.
+func (p *process) awaitReady(ctx context.Context) error {
+	select {
+	case err := <-p.ready:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

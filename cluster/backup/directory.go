@@ -70,9 +70,8 @@ const writeBytes = 4 << 20
 func writeSteadily(to *os.File, content io.Reader) error {
 	buffer := make([]byte, writeBytes)
 	for offset := int64(0); ; offset += writeBytes {
-		n, err := io.ReadFull(content, buffer)
-		isEnd := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
-		if err != nil && !isEnd {
+		n, isEnd, err := fill(buffer, content)
+		if err != nil {
 			return err
 		}
 		if _, err := to.Write(buffer[:n]); err != nil || isEnd {
@@ -80,6 +79,21 @@ func writeSteadily(to *os.File, content io.Reader) error {
 		}
 		writeBack(to, offset, writeBytes)
 	}
+}
+
+// fill reads until a buffer is full or content ends. Only io.EOF itself is the end: an error that wraps
+// it, or io.ErrUnexpectedEOF, is one of content, which is then not complete.
+func fill(buffer []byte, content io.Reader) (n int, isEnd bool, err error) {
+	for n < len(buffer) {
+		read, err := content.Read(buffer[n:])
+		if n += read; err == io.EOF {
+			return n, true, nil
+		}
+		if err != nil {
+			return n, false, err
+		}
+	}
+	return n, false, nil
 }
 
 // syncDirectory syncs the names in a directory, which is not possible on Windows: NTFS keeps names in

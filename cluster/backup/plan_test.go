@@ -440,9 +440,10 @@ func TestDirectory_StoresAsAWhole(t *testing.T) {
 	if err := d.Put(ctx, "a.backup", strings.NewReader("content")); err != nil {
 		t.Fatal(err)
 	}
-	broken := errors.New("broken")
-	if err := d.Put(ctx, "b.backup", io.MultiReader(strings.NewReader("x"), &failingReader{broken})); !errors.Is(err, broken) {
-		t.Errorf("a reader that fails: %v", err)
+	for _, broken := range []error{errors.New("broken"), io.ErrUnexpectedEOF, fmt.Errorf("connection: %w", io.EOF)} {
+		if err := d.Put(ctx, "b.backup", io.MultiReader(strings.NewReader("x"), &failingReader{broken})); !errors.Is(err, broken) {
+			t.Errorf("a reader that fails with %v: %v", broken, err)
+		}
 	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()

@@ -289,7 +289,7 @@ func upgradeOf(ctx context.Context, client *cluster.Client) *operate.Protocols {
 
 // describeUpgrade says which protocol comes next, and when.
 func describeUpgrade(p *operate.Protocols, times output.Times) string {
-	return fmt.Sprintf("protocol %d; %d is ready, used by itself at %s, or after \"tenuto cluster finalize\"", p.Used, p.Next, times.Cell(p.UsedAt))
+	return fmt.Sprintf("protocol %d; all members speak %d, which the cluster uses from %s on, or after \"tenuto cluster finalize\"", p.Used, p.Next, times.Cell(p.UsedAt))
 }
 
 // finalize ends an upgrade.
@@ -300,7 +300,7 @@ func finalize(flags *flag.FlagSet) action {
 		if err != nil {
 			return err
 		}
-		newest := uint32(0)
+		newest, lacking := uint32(0), error(nil) // lacking names the first member that does not speak newest
 		for _, of := range protocols.Newest {
 			newest = max(newest, of)
 		}
@@ -311,13 +311,13 @@ func finalize(flags *flag.FlagSet) action {
 			if spoken == 0 {
 				detail += " (no answer)"
 			}
-			if spoken < newest && err == nil {
-				err = &cluster.VersionError{Node: node, Oldest: max(spoken, 1) - 1, Newest: spoken, Required: newest}
+			if spoken < newest && lacking == nil {
+				lacking = &cluster.VersionError{Node: node, Oldest: min(spoken, max(spoken, 2)-1), Newest: spoken, Required: newest}
 			}
 		}
-		if c.dryRun && err != nil {
+		if c.dryRun && lacking != nil {
 			printMessage(s, detail)
-			return err
+			return lacking
 		}
 		target := fmt.Sprintf("protocol %d", newest)
 		return c.one(s, target, detail, func() error {

@@ -326,12 +326,12 @@ func mixFaults(chosen []fault, each int, seed uint64) []campaignPart {
 	}
 	random := newRandom(seed)
 	random.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
-	parts, total, dealt, due := make([]campaignPart, len(clusterShapes)), len(shuffled), 0, 0
+	parts, total, begin, due := make([]campaignPart, len(clusterShapes)), len(shuffled), 0, 0
 	for i, shape := range clusterShapes {
 		due += shape.share
 		end := total * due / 10
-		parts[i] = campaignPart{nodes: shape.nodes, partitions: shape.partitions, faults: shuffled[dealt:end]}
-		dealt = end
+		parts[i] = campaignPart{nodes: shape.nodes, partitions: shape.partitions, faults: shuffled[begin:end]}
+		begin = end
 	}
 	return parts
 }
@@ -340,18 +340,18 @@ func mixFaults(chosen []fault, each int, seed uint64) []campaignPart {
 // part and reports all results at the end.
 func runAndReportAll(ctx context.Context, o options, parts []campaignPart, again string, keep bool) error {
 	var errs []error
-	for i, leg := range parts {
-		if len(leg.faults) == 0 || ctx.Err() != nil {
+	for i, part := range parts {
+		if len(part.faults) == 0 || ctx.Err() != nil {
 			continue
 		}
-		part := o
-		part.dir = filepath.Join(o.dir, fmt.Sprint(i))
-		part.nodes, part.partitions, part.faults, part.count = leg.nodes, leg.partitions, leg.faults, len(leg.faults)
-		if err := os.Mkdir(part.dir, 0o700); err != nil {
+		own := o
+		own.dir = filepath.Join(o.dir, fmt.Sprint(i))
+		own.nodes, own.partitions, own.faults, own.count = part.nodes, part.partitions, part.faults, len(part.faults)
+		if err := os.Mkdir(own.dir, 0o700); err != nil {
 			return err
 		}
-		fmt.Fprintf(o.out, "== %d nodes, %d partitions, %d faults\n", part.nodes, part.partitions, part.count)
-		if err := runAndReport(ctx, part, again, keep); err != nil {
+		fmt.Fprintf(o.out, "== %d nodes, %d partitions, %d faults\n", part.nodes, part.partitions, len(part.faults))
+		if err := runAndReport(ctx, own, again, keep); err != nil {
 			fmt.Fprintln(o.out, "==", err)
 			errs = append(errs, fmt.Errorf("%d nodes, %d partitions: %w", part.nodes, part.partitions, err))
 		}

@@ -92,10 +92,10 @@ const lostAfter = 5 * time.Second
 // See invariant S34.
 func rejoin(ctx context.Context, s *injection) error {
 	f := s.fleet
-	moved, lost := f.nodes, s.random.IntN(3)
-	if lost > 0 {
+	moved, losesDirectory := f.nodes, false
+	if kind := s.random.IntN(3); kind > 0 {
 		i := s.random.IntN(len(f.nodes))
-		moved = f.nodes[i : i+1]
+		moved, losesDirectory = f.nodes[i:i+1], kind == 1
 	}
 	before := s.awaitVotes(ctx, evidence.Members{Step: "before", Wanted: len(f.nodes)})
 	wanted := evidence.Members{Step: "moved", Wanted: len(f.nodes)}
@@ -107,7 +107,7 @@ func rejoin(ctx context.Context, s *injection) error {
 		for _, member := range before {
 			switch {
 			case member.Node != node.settings().NodeID:
-			case lost == 1:
+			case losesDirectory:
 				wanted.Step, wanted.Excluded = "moved and lost", append(wanted.Excluded, member)
 				wanted.Excluded[0].Address = ""
 			default:
@@ -120,7 +120,7 @@ func rejoin(ctx context.Context, s *injection) error {
 		config := node.settings()
 		wanted.Required = append(wanted.Required, evidence.Member{Node: config.NodeID, Address: config.Advertise})
 	}
-	if lost == 1 {
+	if losesDirectory {
 		if err := s.loseDirectory(ctx, moved[0]); err != nil {
 			return err
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -276,7 +275,8 @@ func each(members []journal.Member, f func(journal.Member) error) []error {
 }
 
 // compare returns the digests of a range, by node, with each instance of this node's if that is wanted.
-// Nodes that do not answer take no further part; the error is that of this node.
+// It sets r.To to where the range ends on this node. Nodes that do not answer are removed from the set;
+// the error is that of this node.
 func (l *Leader) compare(ctx context.Context, set *comparedSet, r *clusterpb.CompareRequest, ownEach bool) (map[string]*clusterpb.RangeDigest, error) {
 	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
 	defer cancel()
@@ -450,33 +450,28 @@ func (l *Leader) suspectsIn(ctx context.Context, set *comparedSet, from, to stri
 	if to != "" && digests[l.config.Node].To != to {
 		return nil, errors.New("the range changed")
 	}
-	seen := make(map[string]map[string]int) // how many have which digest, by instance
-	add := func(instance, digest string) {
-		if seen[instance] == nil {
-			seen[instance] = make(map[string]int)
-			suspects = append(suspects, instance)
-		}
-		seen[instance][digest]++
-	}
+	first := make(map[string][]byte) // the digest of the first replica that has the instance
+	equal := make(map[string]int)    // how many replicas have that digest
+	damaged := make(map[string]bool)
+	var all []string
 	for _, m := range set.answers {
 		for _, d := range digests[m.Node].GetEach() {
-			add(d.Instance, string(d.Digest))
-			if d.Damage != "" {
-				seen[d.Instance]["damaged"] = math.MaxInt32
+			if _, known := first[d.Instance]; !known {
+				first[d.Instance] = d.Digest
+				all = append(all, d.Instance)
 			}
+			if bytes.Equal(first[d.Instance], d.Digest) {
+				equal[d.Instance]++
+			}
+			damaged[d.Instance] = damaged[d.Instance] || d.Damage != ""
 		}
 	}
-	agreed := suspects[:0]
-	for _, instance := range suspects {
-		equal := false
-		for _, count := range seen[instance] {
-			equal = equal || count == len(set.answers)
-		}
-		if !equal || len(seen[instance]) > 1 {
-			agreed = append(agreed, instance)
+	for _, instance := range all {
+		if damaged[instance] || equal[instance] != len(set.answers) {
+			suspects = append(suspects, instance)
 		}
 	}
-	return agreed, nil
+	return suspects, nil
 }
 
 // keep adds a difference to the requested round.

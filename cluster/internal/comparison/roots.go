@@ -15,6 +15,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/cluster/internal/statement"
 	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
@@ -30,10 +31,10 @@ type SignedRoot struct {
 
 // Errors of Prove.
 var (
-	errBusy        = errors.New("too many proofs are asked for at the same time")
-	errReplicas    = errors.New("no proof: the replicas of the instance differ")
-	errNoMajority  = errors.New("no majority of the voters has a view to compare")
-	errLeavesShort = errors.New("the file of leaves is damaged")
+	errBusy          = fmt.Errorf("%d proofs wait in this partition already: try again", proofsMax)
+	errReplicas      = errors.New("no proof: the replicas of the instance differ")
+	errNoMajority    = errors.New("no majority of the voters has a view to compare")
+	errLeavesDamaged = errors.New("the file of leaves is damaged")
 )
 
 // A leaf is what the leader keeps of an instance below a signed root.
@@ -74,29 +75,33 @@ type signedRound struct {
 	batches []*batch
 }
 
-// signedRounds keeps the signed roots of the present and the previous round. It is used by Run only.
+// signedRounds keeps the signed roots of the current and the previous round. It is used by Run only.
 // The files are of use only to the leadership that wrote them.
 type signedRounds struct {
-	dir     string
-	present signedRound
-	before  signedRound
+	dir      string
+	current  signedRound
+	previous signedRound
 }
 
-// begin begins a round, and forgets the one before the previous.
+// begin begins a round, and forgets the one before the previous. It does nothing if the current round has
+// no batch: a round that fails at its beginning is begun again.
 func (s *signedRounds) begin() error {
-	s.before.file, s.present.file = s.present.file, s.before.file
-	s.before.size, s.before.batches = s.present.size, s.present.batches
-	s.present.size, s.present.batches = 0, nil
-	if s.present.file != nil {
-		return s.present.file.Truncate(0)
+	if s.current.file != nil && len(s.current.batches) == 0 {
+		return nil
+	}
+	s.previous.file, s.current.file = s.current.file, s.previous.file
+	s.previous.size, s.previous.batches = s.current.size, s.current.batches
+	s.current.size, s.current.batches = 0, nil
+	if s.current.file != nil {
+		return s.current.file.Truncate(0)
 	}
 	name := "proofs-0"
-	if s.before.file != nil {
+	if s.previous.file != nil {
 		name = "proofs-1"
 	}
 	file, err := os.OpenFile(filepath.Join(s.dir, name), os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
 	if err == nil {
-		s.present.file = file
+		s.current.file = file
 	}
 	return err
 }
@@ -104,12 +109,12 @@ func (s *signedRounds) begin() error {
 // close removes the files.
 func (s *signedRounds) close() error {
 	var errs []error
-	for _, file := range []*os.File{s.present.file, s.before.file} {
+	for _, file := range []*os.File{s.current.file, s.previous.file} {
 		if file != nil {
 			errs = append(errs, file.Close(), os.Remove(file.Name()))
 		}
 	}
-	s.present, s.before = signedRound{}, signedRound{}
+	s.current, s.previous = signedRound{}, signedRound{}
 	return errors.Join(errs...)
 }
 
@@ -123,9 +128,9 @@ type leafWriter struct {
 
 func (s *signedRounds) newLeaves() *leafWriter {
 	w := new(leafWriter)
-	if s.present.file != nil {
-		_, w.err = s.present.file.Seek(s.present.size, io.SeekStart)
-		w.to = bufio.NewWriterSize(s.present.file, 1<<16)
+	if s.current.file != nil {
+		_, w.err = s.current.file.Seek(s.current.size, io.SeekStart)
+		w.to = bufio.NewWriterSize(s.current.file, 1<<16)
 	}
 	return w
 }
@@ -150,15 +155,15 @@ func (s *signedRounds) keep(b *batch, w *leafWriter) error {
 	if err := errors.Join(w.err, w.to.Flush()); err != nil {
 		return err
 	}
-	b.offset = s.present.size
-	s.present.size += int64(w.tree.Count()) * int64(leafBytes)
-	s.present.batches = append(s.present.batches, b)
+	b.offset = s.current.size
+	s.current.size += int64(w.tree.Count()) * int64(leafBytes)
+	s.current.batches = append(s.current.batches, b)
 	return nil
 }
 
 // find returns the latest signed root that covers an instance, nil if there is none.
 func (s *signedRounds) find(instance string) (*SignedRoot, error) {
-	for _, round := range []*signedRound{&s.present, &s.before} {
+	for _, round := range []*signedRound{&s.current, &s.previous} {
 		for _, b := range round.batches {
 			if instance < b.statement.From || b.statement.To != "" && instance >= b.statement.To {
 				continue
@@ -195,7 +200,7 @@ func (b *batch) prove(leaves []leaf, instance string) (*SignedRoot, error) {
 	}
 	path := statement.Path(hashes, at)
 	if !statement.VerifyPath(hashes[at], uint64(at), uint64(len(hashes)), path, b.statement.Root) {
-		return nil, errLeavesShort
+		return nil, errLeavesDamaged
 	}
 	return &SignedRoot{b.encoded, b.signature, leaves[at].execution, leaves[at].lastEventID, uint64(at), hashes[at], path}, nil
 }
@@ -276,7 +281,7 @@ func (l *Leader) prove(ctx context.Context, r *proofRequest) (*SignedRoot, error
 		}
 	}
 	if err == nil && root == nil {
-		err = fmt.Errorf("the instance was purged meanwhile: %w", errReplicas)
+		err = fmt.Errorf("the instance was purged meanwhile: %w", state.ErrNotFound)
 	}
 	return root, err
 }

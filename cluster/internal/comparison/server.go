@@ -43,12 +43,11 @@ type Server struct {
 }
 
 type servedView struct {
-	number  uint64
-	pending *state.PendingView
-	expiry  *time.Timer
-	// The latest instance that was read, encoded.
-	exported   string
-	exportedAs []byte
+	number   uint64
+	pending  *state.PendingView
+	expiry   *time.Timer
+	exported string // the ID of the latest instance that was read
+	encoded  []byte // that instance
 }
 
 // View takes a view at a comparison, instead of the one before.
@@ -178,14 +177,14 @@ func (s *Server) Read(ctx context.Context, r *clusterpb.ReadViewRequest) (*clust
 		return nil, err
 	}
 	s.mu.Lock()
-	encoded, known := served.exportedAs, served.exported == r.Instance
+	encoded, known := served.encoded, served.exported == r.Instance
 	s.mu.Unlock()
 	if !known || r.Offset == 0 {
 		if encoded, err = view.Export(r.Instance); err != nil {
 			return nil, err
 		}
 		s.mu.Lock()
-		served.exported, served.exportedAs = r.Instance, encoded
+		served.exported, served.encoded = r.Instance, encoded
 		s.mu.Unlock()
 	}
 	size := uint64(len(encoded))

@@ -91,7 +91,7 @@ func (l *Leader) examine(ctx context.Context, instance string) error {
 		v := decide(votes, set.voters)
 		switch {
 		case v.isTie() && set.voters == 1:
-			l.report(instance, l.locate(ctx, set, instance, votes[0], votes[0]), "this replica contradicts itself, and there is no other")
+			l.report(l.locate(ctx, set, instance, votes[0], votes[0]), "this replica contradicts itself, and there is no other")
 			return nil
 		case v.isTie():
 			return l.stop(ctx, set, instance, votes)
@@ -112,58 +112,88 @@ func (l *Leader) locate(ctx context.Context, set *comparedSet, instance string, 
 		q.Execution, q.EventId, q.Reason = d.Execution, d.EventId, d.Damage
 		return q
 	}
-	q.Reason = "the header differs, the events are equal"
-	executionsOf := func(node string, execution, from uint64) *clusterpb.EventHashes {
-		at := slices.IndexFunc(set.answers, func(m journal.Member) bool { return m.Node == node })
-		if at < 0 {
-			return nil
-		}
-		response, err := l.config.Ask(ctx, node, set.answers[at].Address, &clusterpb.Request{Call: &clusterpb.Request_CompareEvents{
-			CompareEvents: &clusterpb.CompareEventsRequest{Node: node, Number: set.number, Instance: instance, Execution: execution, From: from},
-		}})
-		if err != nil {
-			q.Reason = "the replicas differ; the event is unknown: " + err.Error()
-		}
-		return response.GetCompareEvents()
-	}
-	a, b := executionsOf(wrong.node, 0, 0).GetExecutions(), executionsOf(right.node, 0, 0).GetExecutions()
-	for i := range max(len(a), len(b)) {
-		if i >= len(a) || i >= len(b) {
-			q.Execution, q.EventId = uint64(i)+1, 1
-			q.Reason = fmt.Sprintf("it has %d executions, node %s has %d", len(a), right.node, len(b))
-			return q
-		}
-		if bytes.Equal(a[i].Digest, b[i].Digest) {
-			q.Execution = a[i].Number
-			continue
-		}
-		q.Execution, q.EventId = a[i].Number, 1
-		for {
-			x, y := executionsOf(wrong.node, q.Execution, q.EventId).GetHashes(), executionsOf(right.node, q.Execution, q.EventId).GetHashes()
-			n := min(len(x), len(y)) / 8
-			same := 0
-			for same < n && binary.BigEndian.Uint64(x[8*same:]) == binary.BigEndian.Uint64(y[8*same:]) {
-				same++
-			}
-			q.EventId += uint64(same)
-			if same < n || n == 0 || len(x) != len(y) {
-				q.Reason = fmt.Sprintf("event %d differs from that of node %s", q.EventId, right.node)
-				return q
-			}
-		}
+	if err := l.locateEvent(ctx, set, q, right.node); err != nil {
+		q.Reason = "the replicas differ; the event is unknown: " + err.Error()
 	}
 	return q
 }
 
+// locateEvent sets where a replica first differs from that of another node, and how.
+func (l *Leader) locateEvent(ctx context.Context, set *comparedSet, q *journalpb.Quarantine, other string) error {
+	wrong, err := l.eventsOf(ctx, set, q, q.Node)
+	if err != nil {
+		return err
+	}
+	right, err := l.eventsOf(ctx, set, q, other)
+	if err != nil {
+		return err
+	}
+	a, b := wrong.GetExecutions(), right.GetExecutions()
+	for i := range max(len(a), len(b)) {
+		if i >= len(a) || i >= len(b) {
+			q.Execution, q.EventId = uint64(i)+1, 1
+			q.Reason = fmt.Sprintf("it has %d executions, node %s has %d", len(a), other, len(b))
+			return nil
+		}
+		q.Execution = a[i].Number
+		if !bytes.Equal(a[i].Digest, b[i].Digest) {
+			return l.locateInExecution(ctx, set, q, other)
+		}
+	}
+	q.Reason = "the header differs, the events are equal"
+	return nil
+}
+
+// locateInExecution sets the first event that differs in the execution of a quarantine.
+func (l *Leader) locateInExecution(ctx context.Context, set *comparedSet, q *journalpb.Quarantine, other string) error {
+	for q.EventId = 1; ; {
+		wrong, err := l.eventsOf(ctx, set, q, q.Node)
+		if err != nil {
+			return err
+		}
+		right, err := l.eventsOf(ctx, set, q, other)
+		if err != nil {
+			return err
+		}
+		a, b := wrong.GetHashes(), right.GetHashes()
+		n, same := min(len(a), len(b))/8, 0
+		for same < n && binary.BigEndian.Uint64(a[8*same:]) == binary.BigEndian.Uint64(b[8*same:]) {
+			same++
+		}
+		q.EventId += uint64(same)
+		if same < n || n == 0 || len(a) != len(b) {
+			q.Reason = fmt.Sprintf("event %d differs from that of node %s", q.EventId, other)
+			return nil
+		}
+	}
+}
+
+// eventsOf asks a node for the executions of the instance of a quarantine and, if the quarantine names
+// an execution, for the hashes of its events, from the named event on.
+func (l *Leader) eventsOf(ctx context.Context, set *comparedSet, q *journalpb.Quarantine, node string) (*clusterpb.EventHashes, error) {
+	at := slices.IndexFunc(set.answers, func(m journal.Member) bool { return m.Node == node })
+	if at < 0 {
+		return nil, fmt.Errorf("node %s does not answer", node)
+	}
+	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
+	defer cancel()
+	response, err := l.config.Ask(ctx, node, set.answers[at].Address, &clusterpb.Request{Call: &clusterpb.Request_CompareEvents{
+		CompareEvents: &clusterpb.CompareEventsRequest{Node: node, Number: set.number, Instance: q.Instance, Execution: q.Execution, From: q.EventId},
+	}})
+	return response.GetCompareEvents(), err
+}
+
 // report logs a difference and adds it to the requested round.
-func (l *Leader) report(_ string, q *journalpb.Quarantine, outcome string) {
+func (l *Leader) report(q *journalpb.Quarantine, outcome string) {
 	l.config.Stats.Differences.Add(1)
 	l.keep(&clusterpb.Difference{Instance: q.Instance, Node: q.Node, Execution: q.Execution, EventId: q.EventId, Reason: q.Reason})
 	l.config.Logger.Error("replicas differ: "+outcome, "differing", q.Node, "partition", l.config.Partition, "instance", q.Instance,
 		"execution", q.Execution, "event_id", q.EventId, "reason", q.Reason)
 }
 
-func (l *Leader) find(instance, node string) *journalpb.Quarantine {
+// quarantineOf returns the quarantine of a node's replica of an instance, or with node "" the record that
+// the instance is stopped; nil if there is none.
+func (l *Leader) quarantineOf(instance, node string) *journalpb.Quarantine {
 	for _, q := range l.config.Journal.Quarantines() {
 		if q.Instance == instance && q.Node == node {
 			return q
@@ -173,10 +203,10 @@ func (l *Leader) find(instance, node string) *journalpb.Quarantine {
 }
 
 func (l *Leader) quarantine(ctx context.Context, q *journalpb.Quarantine) error {
-	if l.find(q.Instance, q.Node) != nil {
+	if l.quarantineOf(q.Instance, q.Node) != nil {
 		return nil // it is being repaired
 	}
-	l.report(q.Instance, q, "a majority agrees, so this replica is quarantined and repaired")
+	l.report(q, "a majority agrees, so this replica is quarantined and repaired")
 	if err := l.config.Journal.Quarantine(ctx, q); err != nil {
 		return err
 	}
@@ -186,14 +216,14 @@ func (l *Leader) quarantine(ctx context.Context, q *journalpb.Quarantine) error 
 
 // stop stops an instance on which no majority agrees.
 func (l *Leader) stop(ctx context.Context, set *comparedSet, instance string, votes []vote) error {
-	if l.find(instance, "") != nil {
+	if l.quarantineOf(instance, "") != nil {
 		return nil
 	}
 	for _, v := range votes[1:] {
 		if v.damage != nil || !bytes.Equal(v.digest, votes[0].digest) {
 			q := l.locate(ctx, set, instance, v, votes[0])
 			q.Node = ""
-			l.report(instance, q, "no majority agrees, so the instance is stopped until an operator accepts a replica (tenuto accept)")
+			l.report(q, "no majority agrees, so the instance is stopped until an operator accepts a replica (tenuto accept)")
 			l.setCondition(ctx, instance, &journalpb.Condition{
 				Kind: journalpb.ConditionKind_CONDITION_KIND_STALLED, Mismatch: ReplicasDisagree, EventId: q.EventId, Expected: ExpectedReplicas, Found: q.Reason,
 			})
@@ -231,7 +261,7 @@ func (l *Leader) setCondition(ctx context.Context, instance string, condition *j
 // lift ends the quarantines of the replicas that are right, and lets a stopped instance go on.
 func (l *Leader) lift(ctx context.Context, instance string, right []vote) error {
 	for _, v := range right {
-		q := l.find(instance, v.node)
+		q := l.quarantineOf(instance, v.node)
 		if q == nil {
 			continue
 		}
@@ -243,7 +273,7 @@ func (l *Leader) lift(ctx context.Context, instance string, right []vote) error 
 		l.config.Stats.Repairs.Add(1)
 		l.config.Logger.Info("replica repaired: it agrees with the majority again", "repaired", v.node, "partition", l.config.Partition, "instance", instance)
 	}
-	if l.find(instance, "") == nil {
+	if l.quarantineOf(instance, "") == nil {
 		return nil
 	}
 	if err := l.config.Journal.LiftQuarantine(ctx, instance, ""); err != nil {
@@ -267,13 +297,14 @@ func (l *Leader) handleQuarantines(ctx context.Context) (again bool) {
 			return true
 		}
 	}
+	tiesDue := time.Since(l.examined) >= tieInterval
 	for _, q := range all {
 		if ctx.Err() != nil {
 			return false
 		}
 		var err error
 		switch {
-		case q.Node == "" && time.Since(l.examined) < tieInterval:
+		case q.Node == "" && !tiesDue:
 		case q.Node == "":
 			l.examined = time.Now()
 			err = l.examine(ctx, q.Instance)
@@ -310,6 +341,8 @@ func (l *Leader) repair(ctx context.Context, q *journalpb.Quarantine) error {
 			return errNotSource
 		}
 		l.step(StepPaused)
+		ctx, cancel := context.WithTimeout(ctx, compareTimeout)
+		defer cancel()
 		_, err = l.config.Ask(ctx, q.Node, set.answers[at].Address, &clusterpb.Request{Call: &clusterpb.Request_Repair{Repair: &clusterpb.RepairRequest{
 			Node: q.Node, Number: set.number, Instance: q.Instance, Source: l.config.Node, SourceAddress: set.answers[0].Address,
 		}}})
@@ -352,7 +385,7 @@ func (l *Leader) examineRepaired(ctx context.Context, q *journalpb.Quarantine) e
 // Accept makes a node's replica of a stopped instance the right one: the others are quarantined, and
 // repaired from it.
 func (l *Leader) Accept(ctx context.Context, instance, node string) error {
-	if l.find(instance, "") == nil {
+	if l.quarantineOf(instance, "") == nil {
 		return ErrNotStopped
 	}
 	for _, m := range l.config.Journal.Members() {
