@@ -21,6 +21,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster/internal/routing"
 	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
 	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
+	"github.com/tenuto-dev/tenuto/internal/lineage"
 	"github.com/tenuto-dev/tenuto/internal/logqueue"
 	"github.com/tenuto-dev/tenuto/internal/slots"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
@@ -430,7 +431,7 @@ func (r *remoteTransport) send(ctx context.Context, address string, request *clu
 	}
 	response := r.callNode(ctx, address, request)
 	if members := response.GetMembers(); members != nil {
-		if err := r.followLineages(routing.LineageIDs(members.Lineages)); err != nil {
+		if err := r.followLineages(lineage.IDs(members.Lineages)); err != nil {
 			return &clusterpb.Response{Failure: toFailure(err)}
 		}
 	} else if response.GetFailure().GetCode() == wire.CodeOtherLineage {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/internal/lineage"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -134,12 +135,11 @@ func (n *Node) Health() Health {
 	if len(all) > 1 {
 		h.Partitions = all
 	}
-	if all := n.partitions[0].journal.Lineages(); len(all) > 0 {
-		latest := all[len(all)-1]
+	if latest := lineage.Latest(n.partitions[0].journal.Lineages()); latest != nil {
 		h.Lineage, h.LineageSince = latest.GetId(), time.Unix(0, latest.GetTime()).UTC()
 	}
-	if ready, since := n.partitions[0].journal.ReadyProtocol(); ready > 0 {
-		h.NextProtocol, h.NextProtocolAt = ready, since.Add(n.settings.current.Load().ConfirmProtocolAfter).AsTime().UTC()
+	if ready, _, at := readyProtocol(n); ready > 0 {
+		h.NextProtocol, h.NextProtocolAt = ready, at.AsTime().UTC()
 	}
 	if record := n.partitions[0].journal.BackupRecord(); record != nil {
 		if record.Id != "" {
@@ -165,7 +165,7 @@ func (pa *partition) health() PartitionHealth {
 		Applied: s.Applied, Behind: s.Behind, Lag: s.Lag, SinceContact: s.SinceContact,
 		DiskHangs: pa.journal.Stats().LogStalled, DiskFull: s.DiskFull,
 	}
-	h.Quarantined, h.Stopped = countQuarantines(pa.journal, pa.node.config.NodeID)
+	h.Quarantined, h.Stopped = countQuarantines(pa.journal.Quarantines(), pa.node.config.NodeID)
 	h.OtherDirectory = pa.journal.DirectoryRejection() != nil && (s.Leader == "" || !s.Member)
 	switch {
 	case !s.Member:

@@ -274,8 +274,9 @@ func (h *memberHandler) membersResponse() *clusterpb.Response {
 	leader, _ := h.journal.Leader()
 	// Read before the members, so that they are of this configuration or a newer one.
 	result := &clusterpb.MembersResult{ConfigurationIndexes: []uint64{h.journal.ConfigurationIndex()}}
+	quarantines := h.journal.Quarantines()
 	for _, m := range h.journal.Members() {
-		quarantined, stopped := countQuarantines(h.journal, m.Node)
+		quarantined, stopped := countQuarantines(quarantines, m.Node)
 		if m.Node != leader {
 			stopped = 0
 		}

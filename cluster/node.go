@@ -24,7 +24,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
 	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
 	"github.com/tenuto-dev/tenuto/internal/harness"
-	"github.com/tenuto-dev/tenuto/journal"
+	"github.com/tenuto-dev/tenuto/internal/lineage"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
@@ -205,25 +205,20 @@ func (n *Node) attachParts() {
 // logStarted logs which node has started. It is the only line of a start at INFO: a start that
 // succeeds within readyLogAfter says nothing more.
 func logStarted(n *Node) {
-	c, lineage := n.config, ""
-	if lineages := n.partitions[0].journal.Lineages(); len(lineages) > 0 {
-		lineage = lineages[len(lineages)-1].Id
-	}
+	c, latest := n.config, lineage.Latest(n.partitions[0].journal.Lineages())
 	c.Logger.Info("node started", "version", moduleVersion(), "revision", report.Revision(), "protocol", c.protocol, "address", c.address(), "role", startRole(n),
-		"cluster", c.ClusterID, "lineage", lineage, "identity", n.identity(), "partitions", c.Partitions, "tls", c.TLS != nil, "dir", c.Dir)
+		"cluster", c.ClusterID, "lineage", latest.GetId(), "identity", n.identity(), "partitions", c.Partitions, "tls", c.TLS != nil, "dir", c.Dir)
 }
 
 // startRole returns the role of a node that has just started, as far as it knows it.
 func startRole(n *Node) string {
-	members := n.partitions[0].journal.Members()
-	self := slices.IndexFunc(members, func(m journal.Member) bool { return m.Node == n.config.NodeID })
-	switch {
-	case len(members) == 0:
-		return "founder" // waits until all founders run
-	case self < 0:
-		return string(RoleNone)
-	case members[self].Voter:
+	switch self := n.self(); {
+	case self != nil && self.Voter:
 		return roles.Voter
+	case self == nil && len(n.partitions[0].journal.Members()) == 0:
+		return "founder" // waits until all founders run
+	case self == nil:
+		return string(RoleNone)
 	}
 	return string(RoleLearner) // a standby or a new member: the log does not say which before it is applied
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster/internal/backup"
 	"github.com/tenuto-dev/tenuto/cluster/internal/comparison"
 	"github.com/tenuto-dev/tenuto/cluster/internal/statement"
+	"github.com/tenuto-dev/tenuto/internal/lineage"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -224,10 +225,10 @@ func isQuarantined(pa *partition, instance string) bool {
 	return false
 }
 
-// countQuarantines returns how many replicas of a node are quarantined, and how many instances are
-// stopped.
-func countQuarantines(j *journal.Journal, node string) (quarantined, stopped int) {
-	for _, q := range j.Quarantines() {
+// countQuarantines counts, among the quarantines of a partition, the replicas of a node and the
+// instances that are stopped.
+func countQuarantines(all []*journalpb.Quarantine, node string) (quarantined, stopped int) {
+	for _, q := range all {
 		switch q.Node {
 		case node:
 			quarantined++
@@ -298,9 +299,7 @@ func sign(ctx context.Context, pa *partition, s *statement.Statement) (*clusterp
 		return nil, err
 	}
 	s.Cluster, s.Partition = pa.node.config.ClusterID, uint64(pa.number)
-	if lineages := pa.journal.Lineages(); len(lineages) > 0 {
-		s.Lineage = lineages[len(lineages)-1].Id
-	}
+	s.Lineage = lineage.Latest(pa.journal.Lineages()).GetId()
 	encoded := s.Encode()
 	return &clusterpb.SignedDigest{Statement: encoded, Signature: ed25519.Sign(statement.SigningKey(secret, s.Cluster), encoded)}, nil
 }
@@ -550,11 +549,8 @@ func runBackups(n *Node) {
 func planOf(n *Node) *access.Backups {
 	return &access.Backups{
 		Leads: func() bool { return n.partitions[0].isLeader() && !n.stopping.Load() },
-		Origin: func() (cluster, lineage string) {
-			if lineages := n.partitions[0].journal.Lineages(); len(lineages) > 0 {
-				lineage = lineages[len(lineages)-1].Id
-			}
-			return n.config.ClusterID, lineage
+		Origin: func() (clusterID, lineageID string) {
+			return n.config.ClusterID, lineage.Latest(n.partitions[0].journal.Lineages()).GetId()
 		},
 		Progress: func(written, total int64) { n.backupProgress.Store(&backupProgress{written, total}) },
 		Logger:   n.config.Logger,

@@ -15,6 +15,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster/internal/report"
 	"github.com/tenuto-dev/tenuto/cluster/internal/telemetry"
 	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
+	"github.com/tenuto-dev/tenuto/internal/lineage"
 	"github.com/tenuto-dev/tenuto/journal/state/index"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -166,9 +167,7 @@ func (t telemetrySource) report() *clusterpb.NodeReport {
 	if r.NextProtocol = health.NextProtocol; r.NextProtocol > 0 {
 		r.NextProtocolAt = health.NextProtocolAt.UnixNano()
 	}
-	if all := n.partitions[0].journal.Lineages(); len(all) > 0 {
-		r.Lineage = all[len(all)-1]
-	}
+	r.Lineage = lineage.Latest(n.partitions[0].journal.Lineages())
 	if err := health.Ready(); err != nil {
 		r.NotReady = err.Error()
 	}

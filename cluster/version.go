@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
@@ -160,14 +161,21 @@ func (k protocolKeeper) raise(ctx context.Context) {
 		}
 		return
 	}
-	ready, since := first.ReadyProtocol()
-	raised := protocolState{current, ready, first.Now().Sub(since) >= pa.node.settings.current.Load().ConfirmProtocolAfter}
+	ready, _, at := readyProtocol(pa.node)
+	raised := protocolState{current, ready, !first.Now().Before(at)}
 	switch action, protocol := raised.next(commonProtocol(k.ask(ctx))); action {
 	case raiseProtocol:
 		k.raiseTo(ctx, protocol)
 	case recordReady:
 		k.recordReady(ctx, protocol)
 	}
+}
+
+// readyProtocol returns a protocol that all members have spoken since a cluster time, and when the
+// cluster uses it by itself; 0 if there is none.
+func readyProtocol(n *Node) (ready uint32, since, at clustertime.Time) {
+	ready, since = n.partitions[0].journal.ReadyProtocol()
+	return ready, since, since.Add(n.settings.current.Load().ConfirmProtocolAfter)
 }
 
 // A protocolState is what the first partition has recorded of protocols.
@@ -288,9 +296,8 @@ func (k protocolKeeper) showProtocols(ctx context.Context) (*clusterpb.Response,
 		return nil, err
 	}
 	result := &clusterpb.ProtocolsResult{Protocol: k.partition.journal.Protocol(), Members: k.ask(ctx)}
-	if ready, since := k.partition.journal.ReadyProtocol(); ready > 0 {
-		after := k.partition.node.settings.current.Load().ConfirmProtocolAfter
-		result.ReadyProtocol, result.ReadySince, result.ConfirmAt = ready, since.UnixNano(), since.Add(after).UnixNano()
+	if ready, since, at := readyProtocol(k.partition.node); ready > 0 {
+		result.ReadyProtocol, result.ReadySince, result.ConfirmAt = ready, since.UnixNano(), at.UnixNano()
 	}
 	return &clusterpb.Response{Result: &clusterpb.Response_Protocols{Protocols: result}}, nil
 }

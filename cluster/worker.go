@@ -487,14 +487,11 @@ func checkSignToken(r *clusterpb.Request) error {
 	switch ref := id.Ref; {
 	case ref.Instance != r.Instance || ref.Execution == 0 || ref.EventId == 0 || id.Number > math.MaxInt32:
 		return invalidArgument("attempt", "is not one of the instance")
-	case lifetime < time.Second || lifetime > signedTokenLifetimeMax:
-		return invalidArgument("lifetime", fmt.Sprintf("is %v: 1s to %v are allowed", lifetime, signedTokenLifetimeMax))
+	case lifetime < engine.SignedTokenLifetimeMin || lifetime > engine.SignedTokenLifetimeMax:
+		return invalidArgument("lifetime", fmt.Sprintf("is %v: %v to %v are allowed", lifetime, engine.SignedTokenLifetimeMin, engine.SignedTokenLifetimeMax))
 	}
 	return nil
 }
-
-// signedTokenLifetimeMax bounds the lifetime of the tokens of workers, as that of others.
-const signedTokenLifetimeMax = 30 * 24 * time.Hour
 
 // signTokenOfWorker signs a token of an attempt that runs on a worker of the caller, so that the right to
 // run activities is not one to complete those of others.

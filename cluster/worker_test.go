@@ -138,22 +138,7 @@ func TestWorkers_TakeOverFromStoppedNode(t *testing.T) {
 		}
 	}
 	expectSameHistories(t, []*Node{leader, others[1]})
-	history, err := leader.Client().History(ctx, "m")
-	if err != nil {
-		t.Fatal(err)
-	}
-	completed := make(map[uint64]int)
-	for _, event := range history.Events {
-		if event.Type == "ActivityCompleted" {
-			completed[event.SourceEventID]++
-			if event.Attempts() != 1 {
-				t.Errorf("event %d: %d attempts, and none has failed", event.EventID, event.Attempts())
-			}
-		}
-	}
-	if len(completed) != 6 {
-		t.Errorf("completions: %v", completed)
-	}
+	checkCompletedOnce(t, leader.Client(), "m", 6)
 }
 
 // A stopping node explicitly returns the attempts that it runs for the leader.

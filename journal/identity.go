@@ -172,11 +172,7 @@ func (l *lineages) LineageIDs() []string {
 			return nil
 		}
 	}
-	ids := []string{""}
-	for _, of := range l.machine.Lineages() {
-		ids = append(ids, of.GetId())
-	}
-	return ids
+	return append([]string{""}, lineage.IDs(l.machine.Lineages())...)
 }
 
 // CheckLineages returns a *LineageError if another node, with the same cluster name, belongs to another

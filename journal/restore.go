@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/raft"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tenuto-dev/tenuto/internal/lineage"
 	"github.com/tenuto-dev/tenuto/journal/internal/clock"
 	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
 	"github.com/tenuto-dev/tenuto/journal/internal/entry"
@@ -297,9 +298,7 @@ func (s *Survivor) read(c *Config) error {
 	s.applied, s.Clock = Checkpoint{Index: s.Applied, Term: s.Term}, time.Unix(0, s.machine.Clock().UnixNano())
 	s.Epoch = s.machine.Epoch()
 	s.Index, s.currentTerm = s.Applied, raftlog.CurrentTerm(s.stores.stable)
-	if all := s.machine.Lineages(); len(all) > 0 {
-		s.Lineage = all[len(all)-1].GetId()
-	}
+	s.Lineage = lineage.Latest(s.machine.Lineages()).GetId()
 	last, err := s.logs.LastIndex()
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 
+	"github.com/tenuto-dev/tenuto/bench/child"
 	"github.com/tenuto-dev/tenuto/cluster"
 )
 
@@ -66,26 +67,8 @@ type process struct {
 
 // startProcess starts a node and returns when it is ready.
 func startProcess(config cluster.Config) (*process, error) {
-	encoded, err := json.Marshal(nodeConfig{config.NodeID, config.Dir, config.Listen, config.Peers, config.ResidentMax})
+	command, in, out, err := child.Start(nodeVariable, nodeConfig{config.NodeID, config.Dir, config.Listen, config.Peers, config.ResidentMax})
 	if err != nil {
-		return nil, err
-	}
-	program, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	command := exec.Command(program)
-	command.Env = append(os.Environ(), nodeVariable+"="+string(encoded))
-	command.Stderr = os.Stderr
-	in, err := command.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := command.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := command.Start(); err != nil {
 		return nil, err
 	}
 	p := &process{command, in}

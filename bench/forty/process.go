@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/bench/child"
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -210,27 +211,11 @@ type process struct {
 
 // startProcess starts a process. It is ready when ready has received nil.
 func startProcess(s settings) (*process, error) {
-	encoded, err := json.Marshal(s)
+	command, in, out, err := child.Start(processVariable, s)
 	if err != nil {
 		return nil, err
 	}
-	program, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	p := &process{settings: s, command: exec.Command(program), ready: make(chan error, 1), uses: make(chan use, 1), ended: make(chan struct{})}
-	p.command.Env = append(os.Environ(), processVariable+"="+string(encoded))
-	p.command.Stderr = os.Stderr
-	if p.in, err = p.command.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := p.command.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := p.command.Start(); err != nil {
-		return nil, err
-	}
+	p := &process{settings: s, command: command, in: in, ready: make(chan error, 1), uses: make(chan use, 1), ended: make(chan struct{})}
 	go p.read(out)
 	return p, nil
 }

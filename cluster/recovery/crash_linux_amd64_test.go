@@ -180,28 +180,35 @@ func (tr *tracer) changesFile(thread int) bool {
 	return err == nil && strings.HasPrefix(path, tr.root)
 }
 
+// backUpEight runs eight instances and writes a backup to a file in dir.
+func backUpEight(t *testing.T, client *cluster.Client, dir string) (path string) {
+	t.Helper()
+	for i := range 8 {
+		if _, err := cluster.Call(t.Context(), client, doubled, fmt.Sprint("before-", i), i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file, err := os.Create(filepath.Join(dir, "full.backup"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := backup.Write(t.Context(), client, file, backup.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return file.Name()
+}
+
 // Recover and Restore are killed before any of their file operations. Then the new directory is missing or complete, the old ones are as before, and the
 // command can be repeated.
 func TestCrash_BeforeAnyFileOperation(t *testing.T) {
 	ctx := t.Context()
 	members := newCluster(t, 3, 2)
 	client := members[2].node.Client()
-	for i := range 8 {
-		if _, err := cluster.Call(ctx, client, doubled, fmt.Sprint("before-", i), i); err != nil {
-			t.Fatal(err)
-		}
-	}
 	root := t.TempDir()
-	file, err := os.Create(filepath.Join(root, "full.backup"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := backup.Write(ctx, client, file, backup.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := file.Close(); err != nil {
-		t.Fatal(err)
-	}
+	full := backUpEight(t, client, root)
 	if _, err := cluster.StartRun(ctx, client, waiter, "open", "order"); err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +216,7 @@ func TestCrash_BeforeAnyFileOperation(t *testing.T) {
 	dirs := []string{members[1].config.Dir, members[2].config.Dir}
 	for name, m := range map[string]*making{
 		"recover": {To: filepath.Join(root, "recovered"), Dirs: dirs},
-		"restore": {To: filepath.Join(root, "restored"), Backup: file.Name()},
+		"restore": {To: filepath.Join(root, "restored"), Backup: full},
 	} {
 		t.Run(name, func(t *testing.T) { crashBeforeOperations(t, m, filepath.Dir(root), dirs) })
 	}
@@ -330,26 +337,11 @@ func TestFullDisk_CommandCanBeRepeated(t *testing.T) {
 	case os.Geteuid() != 0:
 		t.Skip("SKIPPED: filling a disk needs root, to mount one that is small")
 	}
-	ctx := t.Context()
 	members := newCluster(t, 2, 1)
 	client := members[0].node.Client()
-	for i := range 8 {
-		if _, err := cluster.Call(ctx, client, doubled, fmt.Sprint("before-", i), i); err != nil {
-			t.Fatal(err)
-		}
-	}
-	file, err := os.Create(filepath.Join(t.TempDir(), "full.backup"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := backup.Write(ctx, client, file, backup.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := file.Close(); err != nil {
-		t.Fatal(err)
-	}
+	full := backUpEight(t, client, t.TempDir())
 	stop(t, members...)
-	for name, m := range map[string]*making{"recover": {Dirs: []string{members[0].config.Dir}}, "restore": {Backup: file.Name()}} {
+	for name, m := range map[string]*making{"recover": {Dirs: []string{members[0].config.Dir}}, "restore": {Backup: full}} {
 		t.Run(name, func(t *testing.T) {
 			disk := t.TempDir()
 			const least = 4 << 10

@@ -415,20 +415,12 @@ func startOrders(t *testing.T, client *cluster.Client, count int) (ids []string)
 	return ids
 }
 
-// checkOrders checks that orders are there, and approves them.
+// checkOrders checks that orders of the cluster before are there, and approves them.
 func checkOrders(t *testing.T, client *cluster.Client, ids []string) {
 	t.Helper()
-	for _, id := range ids {
-		if err := cluster.Send(t.Context(), client, id, approval, "Ada"); err != nil {
-			t.Fatal(id, err)
-		}
-		var text string
-		status, err := client.Wait(t.Context(), id)
-		if err == nil {
-			err = status.Output(&text)
-		}
-		if err != nil || text != "tea approved by Ada" || status.Continued == "" {
-			t.Fatalf("%s: %q, %+v, %v", id, text, status, err)
+	for _, status := range approve(t, client, ids) {
+		if status.Continued == "" {
+			t.Fatalf("%+v", status)
 		}
 	}
 }

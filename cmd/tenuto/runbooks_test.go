@@ -150,8 +150,8 @@ func (s *site) checkLogs() {
 	}
 }
 
-// approve approves orders, and checks that they end.
-func approve(t *testing.T, client *cluster.Client, ids []string) {
+// approve approves orders, checks that they end, and returns their statuses.
+func approve(t *testing.T, client *cluster.Client, ids []string) (ended []*cluster.Status) {
 	t.Helper()
 	for _, id := range ids {
 		if err := cluster.Send(t.Context(), client, id, approval, "Ada"); err != nil {
@@ -165,7 +165,9 @@ func approve(t *testing.T, client *cluster.Client, ids []string) {
 		if err != nil || text != "tea approved by Ada" {
 			t.Fatalf("%s: %q, %+v, %v", id, text, status, err)
 		}
+		ended = append(ended, status)
 	}
+	return ended
 }
 
 // dialAll returns a client of all nodes of the cluster, once one serves calls.

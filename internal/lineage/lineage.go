@@ -32,10 +32,19 @@ func Compare(own, other []string) Relation {
 	return Diverged
 }
 
-// Latest returns the last ID of a list, "" if it is empty.
-func Latest(ids []string) string {
-	if len(ids) == 0 {
-		return ""
+// Latest returns the last of a list, oldest first, of lineages or their IDs; the zero value if it is
+// empty. The methods of a nil lineage return zero values.
+func Latest[T any](all []T) (latest T) {
+	if len(all) > 0 {
+		latest = all[len(all)-1]
 	}
-	return ids[len(ids)-1]
+	return latest
+}
+
+// IDs returns the IDs of lineages.
+func IDs[L interface{ GetId() string }](all []L) (ids []string) {
+	for _, of := range all {
+		ids = append(ids, of.GetId())
+	}
+	return ids
 }

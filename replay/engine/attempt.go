@@ -73,6 +73,12 @@ func IsSignedToken(text string) bool { return strings.HasPrefix(text, host.Signe
 // SignedTokenMax bounds a signed token, in bytes.
 const SignedTokenMax = host.SignedTokenMax
 
+// Bounds of the lifetime of a signed token.
+const (
+	SignedTokenLifetimeMin = host.SignedTokenLifetimeMin
+	SignedTokenLifetimeMax = host.SignedTokenLifetimeMax
+)
+
 // UnverifiedInstance returns the instance that a signed token names, to find its leader. Anyone can
 // have written it: only [TokenSigner.Verify] says that the token was signed. The error is a
 // [*replay.TokenError].

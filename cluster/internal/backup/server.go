@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
+	"github.com/tenuto-dev/tenuto/internal/lineage"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
@@ -160,10 +161,7 @@ func (s *Server) tryCut(ctx context.Context) (*clusterpb.BackupBegun, error) {
 		return nil, err
 	}
 	first := s.partitions[0].Journal
-	if lineages := first.Lineages(); len(lineages) > 0 {
-		begun.Lineage = lineages[len(lineages)-1].Id
-	}
-	begun.Protocol = first.Protocol()
+	begun.Lineage, begun.Protocol = lineage.Latest(first.Lineages()).GetId(), first.Protocol()
 	return begun, nil
 }
 

@@ -178,6 +178,13 @@ func (l *Leader) isWanted() bool {
 	return l.wanted
 }
 
+// position returns where the round in progress continues.
+func (l *Leader) position() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cursor
+}
+
 func (l *Leader) setWaits(reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

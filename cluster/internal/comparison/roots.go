@@ -268,9 +268,7 @@ func (l *Leader) prove(ctx context.Context, r *proofRequest) (*SignedRoot, error
 	if root != nil && (root.Execution > r.execution || root.Execution == r.execution && root.LastEventID >= r.lastEventID) {
 		return root, nil
 	}
-	l.mu.Lock()
-	from := l.cursor
-	l.mu.Unlock()
+	from := l.position()
 	for range 3 { // a view can be missed
 		err = l.withViews(ctx, from, "", func(set *comparedSet) (err error) {
 			root, err = l.signRange(ctx, set, r.instance)

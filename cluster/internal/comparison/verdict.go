@@ -80,9 +80,7 @@ func (l *Leader) votesOn(ctx context.Context, set *comparedSet, instance string)
 
 // examine compares an instance at a comparison of its own, and acts on the result.
 func (l *Leader) examine(ctx context.Context, instance string) error {
-	l.mu.Lock()
-	from := l.cursor
-	l.mu.Unlock()
+	from := l.position()
 	return l.withViews(ctx, from, "", func(set *comparedSet) error {
 		votes, err := l.votesOn(ctx, set, instance)
 		if err != nil {
@@ -120,15 +118,11 @@ func (l *Leader) locate(ctx context.Context, set *comparedSet, instance string, 
 
 // locateEvent sets where a replica first differs from that of another node, and how.
 func (l *Leader) locateEvent(ctx context.Context, set *comparedSet, q *journalpb.Quarantine, other string) error {
-	wrong, err := l.eventsOf(ctx, set, q, q.Node)
+	events, err := l.eventsOf(ctx, set, q, q.Node, other)
 	if err != nil {
 		return err
 	}
-	right, err := l.eventsOf(ctx, set, q, other)
-	if err != nil {
-		return err
-	}
-	a, b := wrong.GetExecutions(), right.GetExecutions()
+	a, b := events[0].GetExecutions(), events[1].GetExecutions()
 	for i := range max(len(a), len(b)) {
 		if i >= len(a) || i >= len(b) {
 			q.Execution, q.EventId = uint64(i)+1, 1
@@ -147,15 +141,11 @@ func (l *Leader) locateEvent(ctx context.Context, set *comparedSet, q *journalpb
 // locateInExecution sets the first event that differs in the execution of a quarantine.
 func (l *Leader) locateInExecution(ctx context.Context, set *comparedSet, q *journalpb.Quarantine, other string) error {
 	for q.EventId = 1; ; {
-		wrong, err := l.eventsOf(ctx, set, q, q.Node)
+		events, err := l.eventsOf(ctx, set, q, q.Node, other)
 		if err != nil {
 			return err
 		}
-		right, err := l.eventsOf(ctx, set, q, other)
-		if err != nil {
-			return err
-		}
-		a, b := wrong.GetHashes(), right.GetHashes()
+		a, b := events[0].GetHashes(), events[1].GetHashes()
 		n, same := min(len(a), len(b))/8, 0
 		for same < n && binary.BigEndian.Uint64(a[8*same:]) == binary.BigEndian.Uint64(b[8*same:]) {
 			same++
@@ -168,19 +158,25 @@ func (l *Leader) locateInExecution(ctx context.Context, set *comparedSet, q *jou
 	}
 }
 
-// eventsOf asks a node for the executions of the instance of a quarantine and, if the quarantine names
+// eventsOf asks nodes for the executions of the instance of a quarantine and, if the quarantine names
 // an execution, for the hashes of its events, from the named event on.
-func (l *Leader) eventsOf(ctx context.Context, set *comparedSet, q *journalpb.Quarantine, node string) (*clusterpb.EventHashes, error) {
-	at := slices.IndexFunc(set.answers, func(m journal.Member) bool { return m.Node == node })
-	if at < 0 {
-		return nil, fmt.Errorf("node %s does not answer", node)
+func (l *Leader) eventsOf(ctx context.Context, set *comparedSet, q *journalpb.Quarantine, nodes ...string) (events []*clusterpb.EventHashes, err error) {
+	for _, node := range nodes {
+		at := slices.IndexFunc(set.answers, func(m journal.Member) bool { return m.Node == node })
+		if at < 0 {
+			return nil, fmt.Errorf("node %s does not answer", node)
+		}
+		limited, cancel := context.WithTimeout(ctx, compareTimeout)
+		response, err := l.config.Ask(limited, node, set.answers[at].Address, &clusterpb.Request{Call: &clusterpb.Request_CompareEvents{
+			CompareEvents: &clusterpb.CompareEventsRequest{Node: node, Number: set.number, Instance: q.Instance, Execution: q.Execution, From: q.EventId},
+		}})
+		cancel()
+		if err != nil {
+			return nil, err
+		}
+		events = append(events, response.GetCompareEvents())
 	}
-	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
-	defer cancel()
-	response, err := l.config.Ask(ctx, node, set.answers[at].Address, &clusterpb.Request{Call: &clusterpb.Request_CompareEvents{
-		CompareEvents: &clusterpb.CompareEventsRequest{Node: node, Number: set.number, Instance: q.Instance, Execution: q.Execution, From: q.EventId},
-	}})
-	return response.GetCompareEvents(), err
+	return events, nil
 }
 
 // report logs a difference and adds it to the requested round.
@@ -325,9 +321,7 @@ var errNotSource = errors.New("this node's replica is not that of the majority")
 
 // repair replaces a quarantined replica by this node's, and compares again.
 func (l *Leader) repair(ctx context.Context, q *journalpb.Quarantine) error {
-	l.mu.Lock()
-	from := l.cursor
-	l.mu.Unlock()
+	from := l.position()
 	err := l.withViews(ctx, from, q.Node, func(set *comparedSet) error {
 		votes, err := l.votesOn(ctx, set, q.Instance)
 		if err != nil {
@@ -365,9 +359,7 @@ func (v verdict) allows(node string) bool {
 
 // examineRepaired compares a replica with this node's, and ends its quarantine if they are equal.
 func (l *Leader) examineRepaired(ctx context.Context, q *journalpb.Quarantine) error {
-	l.mu.Lock()
-	from := l.cursor
-	l.mu.Unlock()
+	from := l.position()
 	return l.withViews(ctx, from, "", func(set *comparedSet) error {
 		votes, err := l.votesOn(ctx, set, q.Instance)
 		if err != nil {

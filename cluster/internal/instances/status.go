@@ -2,6 +2,7 @@ package instances
 
 import (
 	"github.com/tenuto-dev/tenuto/actors"
+	"github.com/tenuto-dev/tenuto/internal/lineage"
 	"github.com/tenuto-dev/tenuto/journal/state"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -55,10 +56,10 @@ func Continued(of *journalpb.Lineage) string {
 
 // markLineage adds the latest lineage to the statuses of runs that had begun before it.
 func markLineage(lineages []*journalpb.Lineage, statuses ...*clusterpb.Status) {
-	if len(lineages) == 0 {
+	latest := lineage.Latest(lineages)
+	if latest == nil {
 		return
 	}
-	latest := lineages[len(lineages)-1]
 	for _, status := range statuses {
 		if status.CreatedAt < latest.Clock {
 			status.Lineage = latest

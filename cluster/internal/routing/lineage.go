@@ -3,7 +3,6 @@ package routing
 import (
 	"github.com/tenuto-dev/tenuto/internal/lineage"
 	"github.com/tenuto-dev/tenuto/journal"
-	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
 // A Lineage is the lineage of the cluster that a remote client has seen. It follows the cluster to
@@ -28,12 +27,4 @@ func (l *Lineage) Follow(ids []string) (changed bool, err error) {
 		return true, nil
 	}
 	return false, &journal.LineageError{Own: lineage.Latest(ids), Latest: l.Latest()}
-}
-
-// LineageIDs returns the IDs of lineages.
-func LineageIDs(all []*journalpb.Lineage) (ids []string) {
-	for _, of := range all {
-		ids = append(ids, of.GetId())
-	}
-	return ids
 }
