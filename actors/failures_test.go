@@ -14,12 +14,17 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// failsUntil fails before the attempt of a number. Each attempt takes its number of minutes.
+// failsUntil fails before the attempt of a number. Each attempt takes its number of minutes, or ends
+// with its context.
 func failsUntil(attempts *attemptLog, number int, text string) replay.Definition {
 	return work.Bind(func(ctx context.Context, _ int) (string, error) {
 		attempts.record(ctx)
 		n := replay.ActivityInfo(ctx).Number
-		time.Sleep(time.Duration(n) * time.Minute)
+		select {
+		case <-time.After(time.Duration(n) * time.Minute):
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
 		if n < number {
 			return "", replay.NewError("busy", fmt.Sprint(n, text))
 		}
@@ -30,6 +35,8 @@ func failsUntil(attempts *attemptLog, number int, text string) replay.Definition
 // wantFailures checks the recorded attempts from a number on against those that ran.
 func (l *attemptLog) wantFailures(t *testing.T, recorded []*journalpb.FailedAttempt, first int) {
 	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for i, f := range recorded {
 		number := first + i
 		began := l.starts[number-1]

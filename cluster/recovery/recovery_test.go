@@ -469,9 +469,13 @@ func TestRecover_RemovedNode(t *testing.T) {
 	ctx := t.Context()
 	members := newCluster(t, 3, 1)
 	removed := members[2]
-	if err := members[0].node.Client().RemoveNode(ctx, removed.config.NodeID); err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, "the node is removed", func(ctx context.Context) bool {
+		err := members[0].node.Client().RemoveNode(ctx, removed.config.NodeID)
+		if err != nil && !errors.Is(err, cluster.ErrMembershipChanging) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
 	select {
 	case <-removed.node.Failed():
 	case <-time.After(time.Minute):
