@@ -492,12 +492,12 @@ func (r *replicaCalls) beginBackup(ctx context.Context, request *clusterpb.Reque
 }
 
 // readBackup reads a part of a file of that checkpoint.
-func (r *replicaCalls) readBackup(_ context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
+func (r *replicaCalls) readBackup(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	read := request.GetReadBackup()
 	if err := r.checkAsked(read.Node); err != nil {
 		return nil, err
 	}
-	data, err := r.node.backups.Read(read)
+	data, err := r.node.backups.Read(ctx, read)
 	if err != nil {
 		return nil, err
 	}

@@ -61,6 +61,7 @@ type Server struct {
 	ctx        context.Context // ends with Close
 	cancel     context.CancelFunc
 	making     sync.Mutex // held while a checkpoint is made; after Close it is never unlocked
+	pacer      pacer
 
 	mu     sync.Mutex
 	served *clusterpb.BackupBegun // the checkpoint that exists; nil if there is none
@@ -70,6 +71,7 @@ type Server struct {
 // NewServer returns the server of a node, and removes the checkpoint that an earlier process left.
 func NewServer(partitions []Partition) *Server {
 	s := &Server{partitions: partitions}
+	s.pacer.applied = s.applied
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	_ = s.removeFiles() // Begin tries again, and returns the error
 	return s
@@ -203,10 +205,14 @@ func Reuse(data []byte) {
 }
 
 // Read returns a part of a file of the checkpoint: at most [ReadMax] bytes, and fewer than
-// requested at the end of the file. The error is [ErrNotFound] or that of the file.
-func (s *Server) Read(r *clusterpb.ReadBackupRequest) ([]byte, error) {
+// requested at the end of the file. While the node is in use, it first pauses for up to 25 ms, in which
+// case the error may be that of ctx. Other errors are [ErrNotFound] and those of the file.
+func (s *Server) Read(ctx context.Context, r *clusterpb.ReadBackupRequest) ([]byte, error) {
 	path, err := s.pathOf(r)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.pacer.pause(ctx); err != nil {
 		return nil, err
 	}
 	file, err := os.Open(path)
@@ -219,6 +225,14 @@ func (s *Server) Read(r *clusterpb.ReadBackupRequest) ([]byte, error) {
 		err = nil
 	}
 	return data[:n], errors.Join(err, file.Close())
+}
+
+// applied returns how many entries the node has applied, of all partitions.
+func (s *Server) applied() (entries uint64) {
+	for _, p := range s.partitions {
+		entries += p.Journal.AppliedIndex()
+	}
+	return entries
 }
 
 // pathOf returns the path of a file of the checkpoint, and renews the lease.

@@ -17,6 +17,7 @@ func serving(t *testing.T) (s *Server, dir string) {
 	t.Helper()
 	root := t.TempDir()
 	s = NewServer([]Partition{{Dir: root}})
+	s.pacer.applied = func() uint64 { return 0 }
 	dir = filepath.Join(root, dirName)
 	if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "file"), []byte("0123456789"), 0o600)); err != nil {
 		t.Fatal(err)
@@ -60,7 +61,7 @@ func TestServer_Read(t *testing.T) {
 		"":           {Id: "id", File: "file", Size: 9, Offset: 70},
 		"0123456789": {Id: "id", File: "file", Size: 1 << 30},
 	} {
-		if got, err := s.Read(r); string(got) != want || err != nil {
+		if got, err := s.Read(t.Context(), r); string(got) != want || err != nil {
 			t.Errorf("%v: %q, %v", r, got, err)
 		}
 	}
@@ -68,7 +69,7 @@ func TestServer_Read(t *testing.T) {
 		{Id: "other", File: "file", Size: 1}, {Id: "id", Partition: 1, File: "file", Size: 1}, {Id: "id", File: "../LOCK", Size: 1},
 		{Id: "id", File: `..\LOCK`, Size: 1}, {Id: "id", File: "..", Size: 1}, {Id: "id", Size: 1},
 	} {
-		if got, err := s.Read(r); !errors.Is(err, ErrNotFound) {
+		if got, err := s.Read(t.Context(), r); !errors.Is(err, ErrNotFound) {
 			t.Errorf("%v: %q, %v", r, got, err)
 		}
 	}
@@ -86,13 +87,13 @@ func TestServer_LeaseExpires(t *testing.T) {
 		s, dir := serving(t)
 		for range 5 {
 			time.Sleep(Lease - time.Second)
-			if _, err := s.Read(&clusterpb.ReadBackupRequest{Id: "id", File: "file", Size: 1}); err != nil {
+			if _, err := s.Read(t.Context(), &clusterpb.ReadBackupRequest{Id: "id", File: "file", Size: 1}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		time.Sleep(Lease + time.Second)
 		synctest.Wait()
-		if _, err := s.Read(&clusterpb.ReadBackupRequest{Id: "id", File: "file", Size: 1}); !errors.Is(err, ErrNotFound) || exists(dir) {
+		if _, err := s.Read(t.Context(), &clusterpb.ReadBackupRequest{Id: "id", File: "file", Size: 1}); !errors.Is(err, ErrNotFound) || exists(dir) {
 			t.Errorf("after the lease: %v", err)
 		}
 	})
