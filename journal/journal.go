@@ -276,7 +276,7 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 	}
 	if err == nil {
 		j.lineages.machine, j.lineages.logs = j.machine, logs
-		err = j.lineages.ask(ctx, otherAddresses(&j.config, stores, logs))
+		err = j.lineages.ask(ctx, otherAddresses(&j.config, stores, logs.Checked))
 	}
 	if err == nil {
 		j.fsm = newFSM(j.machine, stores.snapshotsOnDisk, j.failStop)

@@ -97,7 +97,7 @@ func (r *stateLoader) fillGap(ctx context.Context, machine *state.Machine) error
 		Cluster: r.config.Cluster, Node: r.config.Node, Dial: r.dial, Timeout: r.config.RepairTimeout,
 		Snapshots: r.snapshots, MinIndex: gap.minIndex, Logger: r.config.Logger,
 	}
-	if _, err := asking.Run(ctx, peerAddresses(r.config, r.snapshots, r.logs)); err != nil {
+	if _, err := asking.Run(ctx, peerAddresses(r.config, r.snapshots, raftlog.ConfigurationsInLog(r.logs))); err != nil {
 		return &RepairError{Damage: gap.damagedError(), Err: err}
 	}
 	r.stats.stateFetches.Add(1)
@@ -224,23 +224,24 @@ func (r *stateLoader) findGap(applied uint64, all []*snapshot.Manifest) (*logGap
 }
 
 // otherAddresses returns what peerAddresses does for a node with or without a directory.
-func otherAddresses(c *Config, stores *stores, logs raft.LogStore) []string {
+func otherAddresses(c *Config, stores *stores, logs *raftlog.Checked) []string {
 	if stores.snapshotsOnDisk == nil {
 		return nil // it has nothing from before
 	}
-	return peerAddresses(c, stores.snapshotsOnDisk, logs)
+	return peerAddresses(c, stores.snapshotsOnDisk, logs.Configurations())
 }
 
 // peerAddresses returns possible addresses of other nodes of the partition, from everything that
-// this one has: its log, its snapshots including quarantined ones, and its Config.
-func peerAddresses(c *Config, snapshots *snapshot.Store, logs raft.LogStore) []string {
+// this one has: the configurations in its log, its snapshots including quarantined ones, and its
+// Config.
+func peerAddresses(c *Config, snapshots *snapshot.Store, inLog []raft.Configuration) []string {
 	var addresses []string
 	addAddress := func(node, address string) {
 		if node != c.Node && address != "" && address != c.Address && !slices.Contains(addresses, address) {
 			addresses = append(addresses, address)
 		}
 	}
-	for _, members := range append(raftlog.ConfigurationsInLog(logs), snapshots.Configurations()...) {
+	for _, members := range append(inLog, snapshots.Configurations()...) {
 		for _, server := range members.Servers {
 			addAddress(string(server.ID), peer.AddressOf(&server))
 		}

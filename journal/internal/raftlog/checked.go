@@ -503,6 +503,18 @@ func (c *Checked) UpdateConfiguration(point *raft.SnapshotMeta) error {
 	return nil
 }
 
+// Configurations returns the configurations in the log as it was opened, latest first, without those
+// that cannot be read: a later reader of the log reports them. It reads no other entry.
+func (c *Checked) Configurations() (all []raft.Configuration) {
+	for _, index := range slices.Backward(c.configurations) {
+		var log raft.Log
+		if err := c.GetLog(index, &log); err == nil {
+			all = append(all, raft.DecodeConfiguration(log.Data))
+		}
+	}
+	return all
+}
+
 // ConfigurationsInLog returns the configurations in a log, latest first. It stops at an unreadable
 // entry: a later reader of the log reports it.
 func ConfigurationsInLog(logs raft.LogStore) (all []raft.Configuration) {
