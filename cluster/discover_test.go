@@ -280,6 +280,34 @@ func TestDiscover_AllAddressesChangeAtOnce(t *testing.T) {
 	}
 }
 
+// A node is removed, and another one joins at its address. It is not found with Discover, so it does
+// not introduce itself. The others have learned of the removed node at that address.
+func TestDiscover_ReplacementTakesOverAddress(t *testing.T) {
+	for _, partitions := range []int{1, 3} {
+		t.Run(fmt.Sprintf("%d partitions", partitions), func(t *testing.T) {
+			t.Parallel()
+			authority := newAuthority(t)
+			d := newDiscoveringCluster(t, 3, 3, false)
+			for i := range d.configs {
+				d.configs[i].Partitions, d.configs[i].TLS = partitions, authority.keys(authority.Node(d.configs[i].NodeID))
+			}
+			d.start(0, 1, 2)
+			d.awaitMembers()
+			d.awaitRounds(0, 2)
+			d.awaitRounds(1, 2)
+			d.stop(2)
+			eventually(t, "t-2 is removed", func() bool { return d.nodes[0].RemoveNode(testContext(t), "t-2") == nil })
+			next := d.configs[2]
+			next.NodeID, next.Dir, next.Discover, next.Found = "t-3", t.TempDir(), nil, 0
+			next.Join, next.TLS = []string{d.configs[0].Listen, d.configs[1].Listen}, authority.keys(authority.Node("t-3"))
+			d.configs[2] = next
+			d.start(2)
+			d.awaitMembers()
+			d.call(2, "first")
+		})
+	}
+}
+
 // A node that has lost its Dir and its address comes back by itself, if the settings say so. Its lost
 // directory is rejected from then on.
 func TestReplaceLostAfter_NodeComesBack(t *testing.T) {

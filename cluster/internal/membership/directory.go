@@ -111,11 +111,16 @@ func (d *Directory) IsHintedMember(nodeID, identity string) bool {
 	return named && (identity == "" || recorded == identity)
 }
 
-// NodeAt returns the ID of the node at an address, "" if unknown.
+// NodeAt returns the ID of the node at an address, "" if unknown. A member that has introduced
+// itself there overrides the member that is recorded there; a node that is no member does not: it
+// may have been removed and replaced by one that introduces itself to none.
 func (d *Directory) NodeAt(address string) string {
 	recorded := d.recordedAt(address)
 	node, moved := d.Book.NodeAt(address, recorded)
-	if node != "" || moved {
+	switch {
+	case node != "" && recorded != "" && !d.IsMember(node) && !d.IsHintedMember(node, ""):
+		return recorded
+	case node != "" || moved:
 		return node // another node may have taken over the address
 	}
 	return recorded
