@@ -428,9 +428,7 @@ func TestVerify_TieStopsInstance(t *testing.T) {
 	if h := nodes[1].Health(); err != nil || h.Stopped != 1 || h.Quarantined != 0 || h.Ready() != nil || members[0].Stopped+members[1].Stopped != 1 {
 		t.Errorf("health %+v, members %+v, error %v", h, members, err)
 	}
-	internals := internalsOf(t, client)
-	accept := &clusterpb.Request{Instance: "waits2", Call: &clusterpb.Request_AcceptReplica{AcceptReplica: &clusterpb.AcceptReplicaRequest{Node: nodes[0].config.NodeID}}}
-	if _, err := internals.Call(ctx, accept); err != nil {
+	if err := accept(t, client, "waits2", nodes[0].config.NodeID); err != nil {
 		t.Fatal(err)
 	}
 	expectSound(t, nodes)
@@ -439,6 +437,165 @@ func TestVerify_TieStopsInstance(t *testing.T) {
 	}
 	if _, err := client.Wait(ctx, "waits2"); err != nil {
 		t.Error(err)
+	}
+}
+
+// accept makes a node's replica of an instance the right one.
+func accept(t *testing.T, client *Client, id, node string) error {
+	_, err := internalsOf(t, client).Call(testContext(t), &clusterpb.Request{
+		Instance: id, Call: &clusterpb.Request_AcceptReplica{AcceptReplica: &clusterpb.AcceptReplicaRequest{Node: node}},
+	})
+	return err
+}
+
+// The replica of a node without a vote cannot be accepted: it is not compared and cannot be copied, so
+// that no voter would serve the instance.
+func TestAccept_RefusesStandby(t *testing.T) {
+	nodes, _ := startCompared(t, 3)
+	standby, client := follower(t, nodes), nodes[0].Client()
+	if _, err := internalsOf(t, client).Call(testContext(t), &clusterpb.Request{Call: &clusterpb.Request_SetRole{
+		SetRole: &clusterpb.SetRoleRequest{Node: standby.config.NodeID, Pin: journalpb.MemberRole_PIN_STANDBY, Reason: "test"},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	var voters []*Node
+	eventually(t, "two nodes vote", func() bool {
+		voters = nil
+		for _, m := range leaderOf(t, nodes).partitions[0].journal.Members() {
+			for _, node := range nodes {
+				if m.Voter && m.Node == node.config.NodeID {
+					voters = append(voters, node)
+				}
+			}
+		}
+		return len(voters) == 2
+	})
+	alter(t, nodes, voters[1], "waits2", changeEvent(t, 1))
+	eventually(t, "the instance is stopped", func() bool { verify(t, client); return voters[0].Health().Stopped == 1 })
+	if err := accept(t, client, "waits2", standby.config.NodeID); !errors.Is(err, ErrNotMember) || !strings.Contains(err.Error(), "no vote") {
+		t.Errorf("the replica of a standby: %v", err)
+	}
+	if quarantines := voters[0].partitions[0].journal.Quarantines(); len(quarantines) != 1 || quarantines[0].Node != "" {
+		t.Errorf("quarantines %v", quarantines)
+	}
+	if err := accept(t, client, "waits2", voters[0].config.NodeID); err != nil {
+		t.Fatal(err)
+	}
+	expectRepaired(t, voters)
+}
+
+// expectRepaired waits until no replica is quarantined and no instance stopped, and voters agree.
+func expectRepaired(t *testing.T, voters []*Node) {
+	t.Helper()
+	eventually(t, "no replica is quarantined", func() bool {
+		return !slices.ContainsFunc(voters, func(node *Node) bool { return len(node.partitions[0].journal.Quarantines()) > 0 })
+	})
+	eventually(t, "all voters take part and agree", func() bool {
+		status := verify(t, voters[0].Client())
+		return len(status.Differences) == 0 && int(status.Replicas) == len(voters)
+	})
+}
+
+// A replica that is quarantined can be accepted, and then it is not quarantined any more.
+func TestAccept_QuarantinedReplica(t *testing.T) {
+	nodes, _ := startCompared(t, 3)
+	for i, node := range nodes[1:] { // all three differ
+		alter(t, nodes, node, "waits2", func(instance *journalpb.InstanceSnapshot) {
+			for range i + 1 {
+				changeEvent(t, 1)(instance)
+			}
+		})
+	}
+	client, accepted := nodes[0].Client(), follower(t, nodes)
+	eventually(t, "the instance is stopped", func() bool { verify(t, client); return nodes[0].Health().Stopped == 1 })
+	want, err := accepted.partitions[0].journal.Hash("waits2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := &journalpb.Quarantine{Instance: "waits2", Node: accepted.config.NodeID, Reason: "before the tie"}
+	if err := leaderOf(t, nodes).partitions[0].journal.Quarantine(testContext(t), q); err != nil {
+		t.Fatal(err)
+	}
+	if err := accept(t, client, "waits2", accepted.config.NodeID); err != nil {
+		t.Fatal(err)
+	}
+	expectSound(t, nodes)
+	if got, err := nodes[0].partitions[0].journal.Hash("waits2"); err != nil || got != want {
+		t.Errorf("hash %x, want that of the accepted replica %x; error %v", got, want, err)
+	}
+}
+
+// If the replicas of all voters are quarantined, they differ from none that is used: what they have is
+// compared again.
+func TestQuarantine_OfAllVotersEnds(t *testing.T) {
+	nodes, _ := startCompared(t, 3)
+	own := leaderOf(t, nodes).partitions[0].journal
+	for _, node := range nodes {
+		if node == leaderOf(t, nodes) {
+			continue
+		}
+		if err := own.Quarantine(testContext(t), &journalpb.Quarantine{Instance: "waits1", Node: node.config.NodeID}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q := &journalpb.Quarantine{Instance: "waits1", Node: leaderOf(t, nodes).config.NodeID}
+	if err := own.Quarantine(testContext(t), q); err != nil {
+		t.Fatal(err)
+	}
+	expectSound(t, nodes)
+	if err := Send(testContext(t), nodes[0].Client(), "waits1", word, "y"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Proofs that wait are answered between two repairs.
+func TestRepair_ProofsDoNotWaitForAll(t *testing.T) {
+	var repairs atomic.Int64
+	var during func(repair int64)
+	nodes, _ := startComparedWith(t, 3, harness.Overrides{RepairStep: func(step string) {
+		if step == comparison.StepPaused {
+			during(repairs.Add(1))
+		}
+	}})
+	leader, victim := leaderOf(t, nodes), follower(t, nodes)
+	var callers sync.WaitGroup
+	var answered atomic.Int64
+	ctx, full := testContext(t), make(chan struct{})
+	closeFull := sync.OnceFunc(func() { close(full) })
+	call := func() {
+		_, err := leader.partitions[0].comparing.Load().Prove(ctx, "ended0", 1, 1)
+		switch {
+		case err == nil:
+			answered.Add(1)
+		case strings.Contains(err.Error(), "wait in this partition"):
+			closeFull()
+		default:
+			t.Error(err)
+		}
+	}
+	during = func(repair int64) {
+		switch repair {
+		case 1: // callers are added until no more may wait
+			for {
+				select {
+				case <-full:
+					return
+				default:
+					callers.Go(call)
+				}
+			}
+		case 2:
+			eventually(t, "the 64 proofs that waited are answered", func() bool { return answered.Load() >= 64 })
+		}
+	}
+	verify(t, leader.Client()) // so that roots are signed
+	alter(t, nodes, victim, "ended2", changeEvent(t, 4))
+	alter(t, nodes, victim, "ended3", changeEvent(t, 4))
+	eventually(t, "a round finds both", func() bool { return len(verify(t, nodes[0].Client()).Differences) > 0 })
+	expectSound(t, nodes)
+	callers.Wait()
+	if n := repairs.Load(); n < 2 {
+		t.Errorf("%d repairs", n)
 	}
 }
 

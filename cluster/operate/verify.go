@@ -142,8 +142,8 @@ func newVerification(partition int, s *clusterpb.VerifyStatus) Verification {
 // because no majority of its replicas agrees. The other replicas are replaced by it, and the instance
 // goes on. The caller needs the right [ActionAcceptReplica].
 //
-// Errors: a [*replay.InvalidError]; [cluster.ErrNotMember]; one that says that the instance is not
-// stopped; those of [cluster.Client].
+// Errors: a [*replay.InvalidError]; [cluster.ErrNotMember], also for a node that is not a voter; one
+// that says that the instance is not stopped; those of [cluster.Client].
 func AcceptReplica(ctx context.Context, client *cluster.Client, instance, node string) error {
 	internals, err := client.Internal(access.Key{})
 	if err != nil {

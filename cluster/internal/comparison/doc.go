@@ -15,6 +15,8 @@
 //  3. A quarantined node neither leads the partition nor answers reads of the instance. The quarantine
 //     ends when a comparison finds that its replica, which is flushed, is like the leader's.
 //  4. A replica is copied only from one on which a majority agrees, or that an operator has accepted.
+//     Only that of a voter can be accepted. If those of all voters are quarantined, the instance is
+//     stopped again.
 //  5. If all replicas of a range that take part agree, a majority of the voters, the leader signs the
 //     Merkle root of its histories; package cluster/proof describes it.
 //  6. In the background a node spends at most a sixteenth of a processor for each partition, and

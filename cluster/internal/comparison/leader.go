@@ -29,7 +29,8 @@ const (
 	backgroundRate, requestedRate   = 4 << 20, 64 << 20
 	backgroundPause, requestedPause = 15, 1
 	// Bounds of waits.
-	viewTimeout    = 10 * time.Second
+	viewTimeout    = 5 * time.Second // until the nodes have answered that they will have a view
+	recordTimeout  = 10 * time.Second
 	compareTimeout = time.Minute
 	retryInterval  = 2 * time.Second
 	// tieInterval is how often instances that are stopped are compared, idleInterval how often a leader
@@ -92,6 +93,8 @@ type Stats struct {
 type Leader struct {
 	config Config
 	wake   chan struct{}
+
+	accepting sync.Mutex // held by Accept
 
 	mu     sync.Mutex
 	round  clusterpb.VerifyStatus // the requested round, if its number is not 0
@@ -239,13 +242,13 @@ func (l *Leader) withViews(ctx context.Context, from, pause string, f func(*comp
 		return journal.ErrNotLeader
 	}
 	limited, cancel := context.WithTimeout(ctx, viewTimeout)
-	defer cancel()
 	asked := each(voters, func(m journal.Member) error {
 		_, err := l.config.Ask(limited, m.Node, m.Address, &clusterpb.Request{Call: &clusterpb.Request_View{View: &clusterpb.ViewRequest{
 			Node: m.Node, Number: set.number, Pause: m.Node == pause,
 		}}})
 		return err
 	})
+	cancel()
 	for i, m := range voters {
 		if asked[i] == nil {
 			set.answers = append(set.answers, m)
@@ -255,6 +258,8 @@ func (l *Leader) withViews(ctx context.Context, from, pause string, f func(*comp
 	if asked[0] != nil {
 		return asked[0]
 	}
+	limited, cancel = context.WithTimeout(ctx, recordTimeout)
+	defer cancel()
 	if err := l.config.Journal.RecordComparison(limited, set.number, from); err != nil {
 		return err
 	}

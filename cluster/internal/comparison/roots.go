@@ -209,6 +209,7 @@ func (b *batch) prove(leaves []leaf, instance string) (*SignedRoot, error) {
 type proofRequest struct {
 	instance               string
 	execution, lastEventID uint64
+	canceled               <-chan struct{}    // of the caller's context
 	answer                 chan<- proofAnswer // has room for one
 }
 
@@ -225,7 +226,7 @@ const proofsMax = 64
 func (l *Leader) Prove(ctx context.Context, instance string, execution, lastEventID uint64) (*SignedRoot, error) {
 	answer := make(chan proofAnswer, 1)
 	select {
-	case l.proofs <- &proofRequest{instance, execution, lastEventID, answer}:
+	case l.proofs <- &proofRequest{instance, execution, lastEventID, ctx.Done(), answer}:
 	default:
 		return nil, errBusy
 	}
@@ -243,11 +244,16 @@ func (l *Leader) Prove(ctx context.Context, instance string, execution, lastEven
 	}
 }
 
-// answerProofs answers the requests that wait.
+// answerProofs answers the requests that wait, except for those whose callers have gone.
 func (l *Leader) answerProofs(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
 		case r := <-l.proofs:
+			select {
+			case <-r.canceled:
+				continue
+			default:
+			}
 			root, err := l.prove(ctx, r)
 			r.answer <- proofAnswer{root, err}
 		default:

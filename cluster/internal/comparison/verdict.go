@@ -281,40 +281,84 @@ func (l *Leader) lift(ctx context.Context, instance string, right []vote) error 
 	return nil
 }
 
-// handleQuarantines repairs what is quarantined. It reports whether it must be called again.
+// handleQuarantines repairs what is quarantined, one replica after another: a node has one view of a
+// partition at a time. Proofs that wait are answered in between. A node that does not answer is asked
+// once. It reports whether it must be called again.
 func (l *Leader) handleQuarantines(ctx context.Context) (again bool) {
 	all := l.config.Journal.Quarantines()
 	for _, q := range all {
 		if q.Node == l.config.Node {
-			l.config.Logger.Warn("handing partition over: this node's replica of an instance is quarantined", "partition", l.config.Partition, "instance", q.Instance)
-			if err := l.config.HandOver(ctx); err != nil && ctx.Err() == nil {
+			if err := handOver(ctx, l, q); err != nil && ctx.Err() == nil {
 				l.config.Logger.Warn("partition not handed over, trying again", "partition", l.config.Partition, "error", err)
 			}
 			return true
 		}
 	}
-	tiesDue := time.Since(l.examined) >= tieInterval
+	tiesDue, silent := time.Since(l.examined) >= tieInterval, make(map[string]bool)
 	for _, q := range all {
+		l.answerProofs(ctx)
 		if ctx.Err() != nil {
 			return false
 		}
+		members := l.config.Journal.Members()
+		at := slices.IndexFunc(members, func(m journal.Member) bool { return m.Node == q.Node })
 		var err error
 		switch {
 		case q.Node == "" && !tiesDue:
 		case q.Node == "":
 			l.examined = time.Now()
 			err = l.examine(ctx, q.Instance)
-		case !slices.ContainsFunc(l.config.Journal.Members(), func(m journal.Member) bool { return m.Node == q.Node }):
+		case at < 0:
 			err = l.config.Journal.LiftQuarantine(ctx, q.Instance, q.Node)
+		case silent[q.Node], !members[at].Voter, l.quarantineOf(q.Instance, "") != nil:
+			// It has no view, or there is no replica to copy yet.
 		default:
 			err = l.repair(ctx, q)
 		}
 		if err != nil && ctx.Err() == nil {
+			silent[q.Node] = silent[q.Node] || errors.Is(err, errSilent)
 			l.config.Logger.Warn("replica not repaired yet, trying again", "differing", q.Node, "partition", l.config.Partition, "instance", q.Instance, "error", err)
 		}
 	}
 	return slices.ContainsFunc(l.config.Journal.Quarantines(), func(q *journalpb.Quarantine) bool { return q.Node != "" })
 }
+
+// handOver hands the partition over, because this node's replica of an instance is quarantined. If those of
+// all voters are, none can be copied: it stops the instance again until an operator accepts a replica.
+func handOver(ctx context.Context, l *Leader, own *journalpb.Quarantine) error {
+	voters := votersOf(l.config.Journal)
+	if slices.ContainsFunc(voters, func(node string) bool { return l.quarantineOf(own.Instance, node) == nil }) {
+		l.config.Logger.Warn("handing partition over: this node's replica of an instance is quarantined", "partition", l.config.Partition, "instance", own.Instance)
+		return l.config.HandOver(ctx)
+	}
+	l.config.Logger.Error("no voter has a replica to copy, so the instance is stopped until an operator accepts a replica (tenuto accept)",
+		"partition", l.config.Partition, "instance", own.Instance)
+	stopped := &journalpb.Quarantine{Instance: own.Instance, Reason: "the replicas of all voters are quarantined"}
+	if err := l.config.Journal.Quarantine(ctx, stopped); err != nil {
+		return err
+	}
+	for _, node := range voters {
+		if err := l.config.Journal.LiftQuarantine(ctx, own.Instance, node); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func votersOf(j *journal.Journal) (voters []string) {
+	for _, m := range j.Members() {
+		if m.Voter {
+			voters = append(voters, m.Node)
+		}
+	}
+	return voters
+}
+
+// acceptedReason is that of a quarantine, before the node whose replica an operator has accepted.
+const acceptedReason = "an operator accepted the replica of node "
+
+// errSilent means that a node has no view, or has not answered.
+var errSilent = errors.New("the node does not answer or had no view")
 
 // errNotSource means that this node's replica must not be copied.
 var errNotSource = errors.New("this node's replica is not that of the majority")
@@ -329,9 +373,11 @@ func (l *Leader) repair(ctx context.Context, q *journalpb.Quarantine) error {
 		}
 		at := slices.IndexFunc(set.answers, func(m journal.Member) bool { return m.Node == q.Node })
 		if at < 0 {
-			return fmt.Errorf("node %s does not answer or had no view", q.Node)
+			return fmt.Errorf("node %s: %w", q.Node, errSilent)
 		}
-		if !decide(votes, set.voters).allows(l.config.Node) {
+		// A replica that all voters were compared with is copied after a tie only if it was accepted.
+		v, accepted := decide(votes, set.voters), q.Reason == acceptedReason+l.config.Node
+		if v.isTie() && !accepted && len(set.answers) == set.voters || !v.allows(l.config.Node) {
 			return errNotSource
 		}
 		l.step(StepPaused)
@@ -343,7 +389,7 @@ func (l *Leader) repair(ctx context.Context, q *journalpb.Quarantine) error {
 		return err
 	})
 	if errors.Is(err, errNotSource) {
-		return errors.Join(err, l.examine(ctx, q.Instance)) // it quarantines this node's
+		return errors.Join(err, l.examine(ctx, q.Instance)) // it quarantines this node's, or stops the instance
 	}
 	if err != nil {
 		return err
@@ -374,17 +420,30 @@ func (l *Leader) examineRepaired(ctx context.Context, q *journalpb.Quarantine) e
 	})
 }
 
-// Accept makes a node's replica of a stopped instance the right one: the others are quarantined, and
-// repaired from it.
+// Accept makes the replica of a voter the right one for a stopped instance: those of the other voters are
+// quarantined, and repaired from it. The error is journal.ErrNotMember for a node without a vote: its
+// replica is not compared, and it cannot lead, so it cannot be copied.
 func (l *Leader) Accept(ctx context.Context, instance, node string) error {
+	l.accepting.Lock()
+	defer l.accepting.Unlock()
 	if l.quarantineOf(instance, "") == nil {
 		return ErrNotStopped
 	}
-	for _, m := range l.config.Journal.Members() {
-		if m.Node == node || !m.Voter {
+	voters := votersOf(l.config.Journal)
+	if !slices.Contains(voters, node) {
+		return fmt.Errorf("%w: node %.100q has no vote; accept the replica of a voter, of which there are %v", journal.ErrNotMember, node, voters)
+	}
+	// It can be quarantined since before the tie, or by an earlier call that has failed.
+	if l.quarantineOf(instance, node) != nil {
+		if err := l.config.Journal.LiftQuarantine(ctx, instance, node); err != nil {
+			return err
+		}
+	}
+	for _, voter := range voters {
+		if voter == node {
 			continue
 		}
-		q := &journalpb.Quarantine{Instance: instance, Node: m.Node, Reason: "an operator accepted the replica of node " + node}
+		q := &journalpb.Quarantine{Instance: instance, Node: voter, Reason: acceptedReason + node}
 		if err := l.config.Journal.Quarantine(ctx, q); err != nil {
 			return err
 		}
