@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
 	"github.com/tenuto-dev/tenuto/cluster/internal/membership"
@@ -352,7 +353,7 @@ func (r *remoteTransport) askAllNodes(ctx context.Context, request *clusterpb.Re
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	for _, address := range addresses {
-		asking.Go(func() { answers <- received{address, r.send(ctx, address, proto.CloneOf(request))} })
+		asking.Go(func() { answers <- received{address, r.send(ctx, address, request)} })
 	}
 	for range addresses {
 		t := <-answers
@@ -423,9 +424,11 @@ func (r *remoteTransport) askAnyNode(ctx context.Context, request *clusterpb.Req
 }
 
 // send sends a request to the node at an address, once, and states the lineage that the client has
-// seen. It rejects the members of another lineage, unless the cluster has continued as that one.
+// seen. It does not change the caller's request. It rejects the members of another lineage, unless the
+// cluster has continued as that one.
 func (r *remoteTransport) send(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response {
 	if request.GetMembers() == nil {
+		request = shallowCopy(request)
 		request.Lineage = r.seenLineage()
 		request.Protocol = requestProtocol(protocolVersion, request)
 	}
@@ -438,6 +441,16 @@ func (r *remoteTransport) send(ctx context.Context, address string, request *clu
 		_ = r.followLineages(slices.DeleteFunc(response.Lineages, func(id string) bool { return id == "" })) // the call is retried
 	}
 	return response
+}
+
+// shallowCopy returns a copy of a request, which shares what the fields refer to.
+func shallowCopy(request *clusterpb.Request) *clusterpb.Request {
+	c := new(clusterpb.Request)
+	request.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		c.ProtoReflect().Set(field, value)
+		return true
+	})
+	return c
 }
 
 // seenLineage returns the lineage that the client has seen, "" for none.

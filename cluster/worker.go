@@ -425,7 +425,7 @@ func (c DialConfig) validateWorker() error {
 const drainTimeoutDefault = 10 * time.Second
 
 // activitiesMaxMax bounds DialConfig.ActivitiesMax.
-const activitiesMaxMax = 1 << 20
+const activitiesMaxMax = session.SlotsMax
 
 // runWorker makes a client run activities, until release. It returns an error if the cluster refuses
 // that.

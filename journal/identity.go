@@ -202,27 +202,33 @@ func (l *lineages) CheckCaller(seen string) error {
 	return nil
 }
 
-// end records that this node's lineage was continued by another, and fails the node.
+// end records that this node's lineage was continued by another, and fails the node. Calls after the
+// first return its error at once: they do not wait for the disk.
 func (l *lineages) end(err *LineageError) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ended != nil {
-		return l.ended
-	}
 	err.Ended = true
 	if dir := l.config.Dir; dir != "" {
 		err.Path = filepath.Join(dir, endedLineageFile)
+	}
+	l.mu.Lock()
+	ended := l.ended
+	if ended == nil {
+		l.ended = err
+	}
+	l.mu.Unlock()
+	if ended != nil {
+		return ended
+	}
+	if err.Path != "" {
 		var content bytes.Buffer
 		failed := frame.WriteJSON(&content, "", &endedLineage{endedLineageFormat, err.Own, err.Latest, err.Other})
 		if failed == nil {
-			failed = diskfile.WriteAtomic(dir, endedLineageFile, content.Bytes())
+			failed = diskfile.WriteAtomic(l.config.Dir, endedLineageFile, content.Bytes())
 		}
 		if failed != nil {
 			l.config.Logger.Error("cannot record that another lineage continues the cluster; a restarted node learns it again",
 				"path", err.Path, "error", failed)
 		}
 	}
-	l.ended = err
 	_ = l.fail(err)
 	return err
 }
@@ -244,6 +250,9 @@ func checkLineageEnded(dir string) error {
 	var ended endedLineage
 	if err := frame.ReadJSON(bytes.NewReader(content), &ended); err != nil {
 		return &DamagedError{Path: path, Reason: err.Error()}
+	}
+	if ended.Format != endedLineageFormat {
+		return &FormatError{Path: path, Want: fmt.Sprint(endedLineageFormat), Have: fmt.Sprint(ended.Format)}
 	}
 	return &LineageError{Other: ended.Node, Own: ended.Own, Latest: ended.Latest, Ended: true, Path: path}
 }

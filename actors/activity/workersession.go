@@ -282,10 +282,10 @@ func (w *workerSession) cancelAttempt(a *attempt, cause error) {
 	w.to.Put(session.Cancel(a.id, kind))
 }
 
-// addFreeSlots adds slots that have become free.
+// addFreeSlots adds slots that have become free. Those beyond session.SlotsMax are not counted.
 func (w *workerSession) addFreeSlots(slots int) {
 	w.scheduler().withLock(func() func() {
-		w.setFreeSlots(w.freeSlots + slots)
+		w.setFreeSlots(min(w.freeSlots+slots, session.SlotsMax))
 		w.scheduler().dispatch()
 		return nil
 	})

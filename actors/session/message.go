@@ -49,6 +49,9 @@ func Running(id *clusterpb.AttemptID, name string, age time.Duration) *clusterpb
 	}}
 }
 
+// SlotsMax bounds the free slots that a leader counts for a worker.
+const SlotsMax = 1 << 20
+
 // FreeSlots returns the message that reports slots that have become free. The first comes after all
 // Running messages, so that the leader assigns nothing that the worker already has.
 func FreeSlots(slots int) *clusterpb.FromWorker {

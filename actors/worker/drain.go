@@ -30,6 +30,7 @@ func (w *Worker) stopAssigning() map[*leader]*clusterpb.FromWorker {
 	for _, a := range w.queued {
 		returned[a.partition] = append(returned[a.partition], a.assignment.Attempt)
 		delete(w.attempts, a.key())
+		a.cancel(nil) // releases its context; its body does not begin here
 	}
 	w.queued = nil
 	messages := make(map[*leader]*clusterpb.FromWorker)

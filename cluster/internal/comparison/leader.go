@@ -367,17 +367,22 @@ func (l *Leader) compareBatch(ctx context.Context) (done bool, err error) {
 // beginBatch returns where the round continues, and whether it was asked for.
 func (l *Leader) beginBatch() (from string, wanted bool) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.cursor == "" {
 		l.begun = true
 	}
-	if l.cursor == "" || l.began.IsZero() {
+	begins := l.cursor == "" || l.began.IsZero()
+	if begins {
 		l.began = time.Now()
-		if err := l.signed.begin(); err != nil {
-			l.config.Logger.Warn("no file for signed digests; a proof compares again", "partition", l.config.Partition, "error", err)
-		}
 	}
-	return l.cursor, l.wanted
+	from, wanted = l.cursor, l.wanted
+	l.mu.Unlock()
+	if !begins {
+		return from, wanted
+	}
+	if err := l.signed.begin(); err != nil {
+		l.config.Logger.Warn("no file for signed digests; a proof compares again", "partition", l.config.Partition, "error", err)
+	}
+	return from, wanted
 }
 
 // endBatch records where the round continues, and reports whether it is complete.
