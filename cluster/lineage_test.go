@@ -14,8 +14,8 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// A remote client states the lineage that it has seen, follows the cluster to later ones, forgets what
-// it has seen of the journals before, and never goes back.
+// A remote client states the lineage that it has seen, follows the cluster to later ones, forgets
+// what it has seen of the journals before, and never goes back.
 func TestLineage_RemoteClientFollows(t *testing.T) {
 	r := &remoteTransport{
 		config:     DialConfig{Logger: slog.New(slog.DiscardHandler)},

@@ -121,8 +121,8 @@ func TestOpen_LaterFormatRejectedUnchanged(t *testing.T) {
 	}
 }
 
-// Nodes of adjacent builds read each other's JSON, so its keys are those of earlier builds, whatever
-// the fields are called.
+// Nodes of adjacent builds read each other's JSON, so its keys are those of earlier builds,
+// whatever the fields are called.
 func TestJSON_KeepsKeysOfEarlierBuilds(t *testing.T) {
 	for name, value := range map[string]any{
 		`{"node":"n","identity":"","starts":0,"session":"","refusal":"r","other":true,"recorded":"i","copied":true}`: handshakeReply{

@@ -144,8 +144,8 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// Attempts are spread so that no worker could have taken one of a worker with a larger share: whatever
-// the capacities, and until every slot is in use.
+// Attempts are spread so that no worker could have taken one of a worker with a larger share:
+// whatever the capacities, and until every slot is in use.
 func TestPlace_SpreadsByFreeSlots(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))

@@ -86,8 +86,8 @@ func Drain() *clusterpb.FromWorker {
 	return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_Drain{Drain: true}}
 }
 
-// StopAssigning returns the message of a worker that takes no more attempts. returned are attempts that
-// were assigned to it and will not begin on it.
+// StopAssigning returns the message of a worker that takes no more attempts. returned are attempts
+// that were assigned to it and will not begin on it.
 func StopAssigning(returned ...*clusterpb.AttemptID) *clusterpb.FromWorker {
 	return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_StopAssigning{
 		StopAssigning: &clusterpb.StopAssigning{Returned: returned},

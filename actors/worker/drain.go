@@ -8,9 +8,9 @@ import (
 )
 
 // StopAssigning makes a worker that leads no partition take no more attempts. Those that have begun
-// continue. Those that wait for a slot go back to their leaders, which begin them on other workers at
-// once. The channel is closed when no attempt is left: each has ended, and a leader has acknowledged
-// its result or canceled it.
+// continue. Those that wait for a slot go back to their leaders, which begin them on other workers
+// at once. The channel is closed when no attempt is left: each has ended, and a leader has
+// acknowledged its result or canceled it.
 func (w *Worker) StopAssigning() (idle <-chan struct{}) {
 	for to, message := range w.stopAssigning() {
 		to.Put(message)

@@ -183,8 +183,8 @@ func encode(c *journal.Checkpoint) *clusterpb.BackupPartition {
 	return p
 }
 
-// parts are buffers of ReadMax bytes. The allocation and the clearing of a new one for each part would
-// cost a third of what reading it costs.
+// parts are buffers of ReadMax bytes. The allocation and the clearing of a new one for each part
+// would cost a third of what reading it costs.
 var parts sync.Pool // *[ReadMax]byte
 
 func newPart() []byte {
@@ -194,8 +194,8 @@ func newPart() []byte {
 	return make([]byte, ReadMax)
 }
 
-// Reuse lets a later Read return the buffer that an earlier one has returned. The caller must not use
-// it afterwards.
+// Reuse lets a later Read return the buffer that an earlier one has returned. The caller must not
+// use it afterwards.
 func Reuse(data []byte) {
 	if cap(data) == ReadMax {
 		parts.Put((*[ReadMax]byte)(data[:ReadMax]))

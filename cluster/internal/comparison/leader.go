@@ -32,8 +32,8 @@ const (
 	viewTimeout    = 10 * time.Second
 	compareTimeout = time.Minute
 	retryInterval  = 2 * time.Second
-	// tieInterval is how often instances that are stopped are compared, idleInterval how often a leader
-	// looks for quarantines.
+	// tieInterval is how often instances that are stopped are compared, idleInterval how often a
+	// leader looks for quarantines.
 	tieInterval, idleInterval = 10 * time.Second, 5 * time.Second
 	// Bounds of what a round keeps.
 	suspectsMax = 100
@@ -220,8 +220,8 @@ type comparedSet struct {
 	answers []journal.Member // those that take part, this node first
 }
 
-// withViews records a comparison and calls f with the voters that have a view of it. Nodes that have
-// none, or do not answer, take no part. The node pause is paused.
+// withViews records a comparison and calls f with the voters that have a view of it. Nodes that
+// have none, or do not answer, take no part. The node pause is paused.
 func (l *Leader) withViews(ctx context.Context, from, pause string, f func(*comparedSet) error) error {
 	number, _ := l.config.Journal.Comparison()
 	set := &comparedSet{number: number + 1}
@@ -281,9 +281,9 @@ func each(members []journal.Member, f func(journal.Member) error) []error {
 	return errs
 }
 
-// compare returns the digests of a range, by node, with each instance of this node's if that is wanted.
-// It sets r.To to where the range ends on this node. Nodes that do not answer are removed from the set;
-// the error is that of this node.
+// compare returns the digests of a range, by node, with each instance of this node's if that is
+// wanted. It sets r.To to where the range ends on this node. Nodes that do not answer are removed
+// from the set; the error is that of this node.
 func (l *Leader) compare(ctx context.Context, set *comparedSet, r *clusterpb.CompareRequest, ownEach bool) (map[string]*clusterpb.RangeDigest, error) {
 	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
 	defer cancel()
@@ -314,8 +314,8 @@ func (l *Leader) compare(ctx context.Context, set *comparedSet, r *clusterpb.Com
 	return digests, nil
 }
 
-// compareBatch compares ranges at one comparison, and then acts on the instances that differ. done says
-// that a round is complete.
+// compareBatch compares ranges at one comparison, and then acts on the instances that differ. done
+// says that a round is complete.
 func (l *Leader) compareBatch(ctx context.Context) (done bool, err error) {
 	from, wanted := l.beginBatch()
 	var suspects []string

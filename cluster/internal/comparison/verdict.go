@@ -21,8 +21,8 @@ type vote struct {
 	damage *clusterpb.InstanceDigest // nil if it does not contradict itself
 }
 
-// A verdict says which replicas of an instance are right and which are not. With neither, there is a
-// tie.
+// A verdict says which replicas of an instance are right and which are not. With neither, there is
+// a tie.
 type verdict struct{ right, wrong []vote }
 
 func (v verdict) isTie() bool { return len(v.right) == 0 }
@@ -158,8 +158,8 @@ func (l *Leader) locateInExecution(ctx context.Context, set *comparedSet, q *jou
 	}
 }
 
-// eventsOf asks nodes for the executions of the instance of a quarantine and, if the quarantine names
-// an execution, for the hashes of its events, from the named event on.
+// eventsOf asks nodes for the executions of the instance of a quarantine and, if the quarantine
+// names an execution, for the hashes of its events, from the named event on.
 func (l *Leader) eventsOf(ctx context.Context, set *comparedSet, q *journalpb.Quarantine, nodes ...string) (events []*clusterpb.EventHashes, err error) {
 	for _, node := range nodes {
 		at := slices.IndexFunc(set.answers, func(m journal.Member) bool { return m.Node == node })
@@ -187,8 +187,8 @@ func (l *Leader) report(q *journalpb.Quarantine, outcome string) {
 		"execution", q.Execution, "event_id", q.EventId, "reason", q.Reason)
 }
 
-// quarantineOf returns the quarantine of a node's replica of an instance, or with node "" the record that
-// the instance is stopped; nil if there is none.
+// quarantineOf returns the quarantine of a node's replica of an instance, or with node "" the
+// record that the instance is stopped; nil if there is none.
 func (l *Leader) quarantineOf(instance, node string) *journalpb.Quarantine {
 	for _, q := range l.config.Journal.Quarantines() {
 		if q.Instance == instance && q.Node == node {
@@ -236,8 +236,8 @@ const (
 	ExpectedReplicas = "the same on a majority of nodes; accept one with: tenuto accept"
 )
 
-// setCondition records why a running instance does not proceed, or that it can, for nil. If that is not
-// recorded, the instance shows it when it next has input.
+// setCondition records why a running instance does not proceed, or that it can, for nil. If that is
+// not recorded, the instance shows it when it next has input.
 func (l *Leader) setCondition(ctx context.Context, instance string, condition *journalpb.Condition) {
 	known, ok := l.config.Journal.Instance(instance)
 	if !ok || known.Status != journalpb.Status_STATUS_RUNNING || condition == nil && known.Condition.GetMismatch() != ReplicasDisagree {
@@ -374,8 +374,8 @@ func (l *Leader) examineRepaired(ctx context.Context, q *journalpb.Quarantine) e
 	})
 }
 
-// Accept makes a node's replica of a stopped instance the right one: the others are quarantined, and
-// repaired from it.
+// Accept makes a node's replica of a stopped instance the right one: the others are quarantined,
+// and repaired from it.
 func (l *Leader) Accept(ctx context.Context, instance, node string) error {
 	if l.quarantineOf(instance, "") == nil {
 		return ErrNotStopped
