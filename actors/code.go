@@ -108,8 +108,8 @@ func (in *instance) HandleBlocked(first bool) (abandonReason string, then func()
 	return "", nil
 }
 
-// endsRun reports whether a message ends the run of a blocked instance: a termination, or a start or
-// copy that replaces the run. A repetition of the start that began the run waits for the code.
+// endsRun reports whether a message ends the run of a blocked instance: a termination, or a start
+// or copy that replaces the run. A repetition of the start that began the run waits for the code.
 func (in *instance) endsRun(m Message) bool {
 	if !isTermination(m) || !isStart(m) && m.Copy == nil {
 		return isTermination(m)

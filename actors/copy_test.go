@@ -48,8 +48,8 @@ func wantRefused(t testing.TB, r *reply, reason state.CopyReason) {
 	}
 }
 
-// twoSteps calls upper, sleeps, waits for a word, calls a child, and calls upper again. calls counts
-// the calls of upper.
+// twoSteps calls upper, sleeps, waits for a word, calls a child, and calls upper again. calls
+// counts the calls of upper.
 func twoSteps(calls *atomic.Int64) []replay.Definition {
 	return []replay.Definition{
 		upper.Bind(func(_ context.Context, text string) (string, error) {
@@ -129,8 +129,8 @@ func TestCopy_RewindsEndedRun(t *testing.T) {
 	})
 }
 
-// A run that is rewound while it runs is terminated, and nothing of it reaches the new one: its timer,
-// its activity, its child.
+// A run that is rewound while it runs is terminated, and nothing of it reaches the new one: its
+// timer, its activity, its child.
 func TestCopy_RewindsRunningInstance(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		var calls atomic.Int64
@@ -197,8 +197,8 @@ func TestCopy_RewindsStalledInstance(t *testing.T) {
 	})
 }
 
-// A copy cuts a step between two cancellations: the subscription that is not canceled yet gets the kept
-// event, and its cancellation gives it back.
+// A copy cuts a step between two cancellations: the subscription that is not canceled yet gets the
+// kept event, and its cancellation gives it back.
 func TestCopy_CutsCancellationsOfSubscriptions(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		goOn, other := replay.Event[string]("go"), replay.Event[string]("other")
@@ -246,7 +246,8 @@ func TestCopy_RewindsHungInstance(t *testing.T) {
 	})
 }
 
-// A refused copy leaves a hung instance as it was: the code restarts. A fork onto one waits for the code.
+// A refused copy leaves a hung instance as it was: the code restarts. A fork onto one waits for the
+// code.
 func TestCopy_RefusedOnHungInstance(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -331,7 +332,8 @@ func TestCopy_WithCodec(t *testing.T) {
 	})
 }
 
-// A run that has continued as new is run again from its first execution; rewind copies from the latest.
+// A run that has continued as new is run again from its first execution; rewind copies from the
+// latest.
 func TestCopy_AfterContinueAsNew(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		counter := replay.Orchestration[int, string]("counter")
@@ -407,8 +409,8 @@ func TestCopy_ActivityTimeouts(t *testing.T) {
 	})
 }
 
-// With a leader that is lost right before or after the record, there is exactly one copy, and the next
-// leader continues it.
+// With a leader that is lost right before or after the record, there is exactly one copy, and the
+// next leader continues it.
 func TestCopy_LeaderLost(t *testing.T) {
 	for _, running := range []bool{false, true} {
 		for _, when := range []string{"before", "after", "after the answer"} {
@@ -462,9 +464,9 @@ func TestCopy_LeaderLost(t *testing.T) {
 	}
 }
 
-// TestRandomCopies rewinds the last execution of random programs to random events. Whatever happens to
-// the leader, the program must return what it returned before, and nothing that the copy has completed
-// is done again.
+// TestRandomCopies rewinds the last execution of random programs to random events. Whatever happens
+// to the leader, the program must return what it returned before, and nothing that the copy has
+// completed is done again.
 func TestRandomCopies(t *testing.T) {
 	seeds := uint64(400)
 	if testing.Short() || shorttest.Race {
@@ -598,8 +600,8 @@ func (w *world) encodedEvents(execution uint64) (encoded [][]byte) {
 	return encoded
 }
 
-// callsChosenIDs reports whether an execution has started an instance with an ID of its own after an
-// event, or a program, which may do so.
+// callsChosenIDs reports whether an execution has started an instance with an ID of its own after
+// an event, or a program, which may do so.
 func (w *world) callsChosenIDs(execution, upTo uint64) bool {
 	for _, event := range w.eventsOf(execution)[upTo:] {
 		id := event.GetSubOrchestrationScheduled().GetInstance() + event.GetOrchestrationChained().GetInstance()

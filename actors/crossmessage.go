@@ -26,8 +26,8 @@ type PartitionConfig struct {
 	// larger than those of the instance's earlier runs. By default it combines the epoch with the
 	// number of runs started in it, and nothing checks that it grows.
 	NewIncarnation func(instance string, execution uint64) uint64
-	// IsSuperseded reports whether an append was not committed because this node no longer leads; the
-	// next leader then does the work. nil means that no append is rejected for that reason.
+	// IsSuperseded reports whether an append was not committed because this node no longer leads;
+	// the next leader then does the work. nil means that no append is rejected for that reason.
 	IsSuperseded func(rejection error) bool
 	// AppliedIndex returns the journal index up to which reads show everything. nil means that it
 	// is unknown, and that repetitions of long-recorded messages are not detected.
@@ -60,9 +60,9 @@ type OtherPartitions interface {
 	ForgetChainedStart(target string, done func(error))
 }
 
-// A Replica is the part of a [Journal] that other partitions read. It may lag. Instance may also show
-// no instance that exists, for a while. What InstanceOperations has returned may be used only if
-// Instance still shows the instance afterwards.
+// A Replica is the part of a [Journal] that other partitions read. It may lag. Instance may also
+// show no instance that exists, for a while. What InstanceOperations has returned may be used only
+// if Instance still shows the instance afterwards.
 type Replica interface {
 	Instance(id string) (*journalpb.Instance, bool)
 	Event(instance string, execution, eventID uint64) (*journalpb.Event, error)

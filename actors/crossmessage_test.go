@@ -219,8 +219,8 @@ func TestCrossMessage_RepetitionAnsweredWhileClosing(t *testing.T) {
 	})
 }
 
-// newPairWithUnreportedEnd returns a pair in which the leader of a child has failed after the end of
-// the child was committed and before it was reported.
+// newPairWithUnreportedEnd returns a pair in which the leader of a child has failed after the end
+// of the child was committed and before it was reported.
 func newPairWithUnreportedEnd(t *testing.T) *partitionPair {
 	t.Helper()
 	p := newPartitionPair(t, remoteParent("far"), waitingChild())

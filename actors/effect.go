@@ -62,8 +62,8 @@ func (in *instance) releaseEffects(events []*journalpb.Event) {
 	}
 }
 
-// releaseOperated starts the effects of an action of an operator. An operation that it has closed is
-// canceled: nothing waits for its result any more.
+// releaseOperated starts the effects of an action of an operator. An operation that it has closed
+// is canceled: nothing waits for its result any more.
 func (e *effects) releaseOperated(in *instance, event *journalpb.Event) {
 	if action := event.GetOperationControlled(); action != nil {
 		e.controlOperation(in.operationRef(action.EventId), action)

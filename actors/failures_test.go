@@ -14,8 +14,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// failsUntil fails before the attempt of a number. Each attempt takes its number of minutes, or ends
-// with its context.
+// failsUntil fails before the attempt of a number. Each attempt takes its number of minutes, or
+// ends with its context.
 func failsUntil(attempts *attemptLog, number int, text string) replay.Definition {
 	return work.Bind(func(ctx context.Context, _ int) (string, error) {
 		attempts.record(ctx)
@@ -47,7 +47,8 @@ func (l *attemptLog) wantFailures(t *testing.T, recorded []*journalpb.FailedAtte
 	}
 }
 
-// endOf returns what the third event of an instance, which ends its only activity, says of attempts.
+// endOf returns what the third event of an instance, which ends its only activity, says of
+// attempts.
 func endOf(n *node, id string) (made int, recorded *journalpb.FailedAttempts) {
 	n.t.Helper()
 	end := n.events(id)[2]

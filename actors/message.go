@@ -19,8 +19,8 @@ type Message struct {
 	// The run then records the event without a check if it has the start's request ID, or is the
 	// same object in the same batch.
 	Sent *journalpb.ExternalEvent
-	// Update is, for a start, an update that the run begins with, if the code accepts it in its first
-	// step; nil for none. It is recorded in the inbox of the start.
+	// Update is, for a start, an update that the run begins with, if the code accepts it in its
+	// first step; nil for none. It is recorded in the inbox of the start.
 	Update *journalpb.ExternalEvent
 	// Attach says, for a start, that an existing instance is not an error.
 	Attach bool
@@ -29,16 +29,16 @@ type Message struct {
 	// Internal messages are never rejected with ErrBusy. The open operations in the journal bound
 	// their number.
 	Internal bool
-	// FreshID says that the request ID was made for this message and that no earlier attempt was sent,
-	// so no history has it.
+	// FreshID says that the request ID was made for this message and that no earlier attempt was
+	// sent, so no history has it.
 	FreshID bool
 	// Retry asks a stalled instance to try to continue. If it stalls again, the message is answered
 	// with the reason.
 	Retry      bool
 	withdrawal *withdrawal
-	// Copy makes the message a request for a run whose history begins with a copy. It names the source,
-	// the last event to copy, and the request ID. If the target still runs, it is terminated. nil for
-	// all other messages.
+	// Copy makes the message a request for a run whose history begins with a copy. It names the
+	// source, the last event to copy, and the request ID. If the target still runs, it is
+	// terminated. nil for all other messages.
 	Copy *journalpb.CopyHistory
 	// Done is called once with the answer, from any goroutine. It must not block. It may be nil.
 	Done func(Answer)
@@ -82,9 +82,9 @@ type Answer struct {
 	Attached       bool
 	Incarnation    uint64
 	// UpdateRecorded says, for a start with an update that has begun a run, that the update is
-	// recorded. If it is not, UpdateErr is why the code rejected it or that it has no handler; nil if
-	// no code of this execution could accept it. The update then waits in memory as a message of its
-	// own, which is not answered. Its sender delivers it again to learn what became of it.
+	// recorded. If it is not, UpdateErr is why the code rejected it or that it has no handler; nil
+	// if no code of this execution could accept it. The update then waits in memory as a message of
+	// its own, which is not answered. Its sender delivers it again to learn what became of it.
 	UpdateRecorded bool
 	UpdateErr      error
 	// Replaced says, for a start that failed, that it may have ended the existing run.
@@ -185,8 +185,8 @@ func (m *Message) size() int {
 }
 
 // batchSize returns how many of the waiting messages one turn takes. It takes at most limit
-// messages, and no further one when those taken exceed turnBytesMax bytes. A copy takes a turn of its
-// own.
+// messages, and no further one when those taken exceed turnBytesMax bytes. A copy takes a turn of
+// its own.
 func batchSize(waiting []Message, limit int) int {
 	bytes := 0
 	for i := 1; i < len(waiting); i++ {

@@ -41,8 +41,8 @@ func (o *StartOptions) allow(reuse Reuse) {
 	}
 }
 
-// RequestIDMax bounds a request ID, in bytes. It may be an idempotency key (at most 191 bytes) and a
-// suffix.
+// RequestIDMax bounds a request ID, in bytes. It may be an idempotency key (at most 191 bytes) and
+// a suffix.
 const RequestIDMax = 256
 
 // Bounds of options, in bytes unless noted.

@@ -44,8 +44,8 @@ func (m *OutgoingMessage) input() *journalpb.Event {
 	}}
 }
 
-// messageRequestID returns the request ID of the message that an operation sends. It is as unique as
-// the operation and always short enough.
+// messageRequestID returns the request ID of the message that an operation sends. It is as unique
+// as the operation and always short enough.
 func messageRequestID(ref *journalpb.OperationRef) string {
 	hash := sha256.Sum256([]byte(ref.Key()))
 	return "tenuto.send/" + hex.EncodeToString(hash[:16])
@@ -240,8 +240,8 @@ func (o *outbox) remove(d *delivery) bool {
 	return waits
 }
 
-// cancelDelivery stops sending a message whose delivery nothing waits for any more. The receiver may
-// have recorded it, or may still do so.
+// cancelDelivery stops sending a message whose delivery nothing waits for any more. The receiver
+// may have recorded it, or may still do so.
 func (o *outbox) cancelDelivery(ref *journalpb.OperationRef) {
 	o.mu.Lock()
 	d := o.open[operation.KeyOf(ref)]
@@ -262,8 +262,8 @@ func (o *outbox) close() {
 	o.sending.Wait()
 }
 
-// SendMessage sends a message to an instance of this partition; see PartitionConfig.SendMessage. It is
-// for a system without a cluster.
+// SendMessage sends a message to an instance of this partition; see PartitionConfig.SendMessage. It
+// is for a system without a cluster.
 func (p *Partition) SendMessage(ctx context.Context, m *OutgoingMessage) error {
 	answers := make(chan Answer, 1)
 	p.Deliver(m.Instance, Message{

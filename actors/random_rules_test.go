@@ -156,8 +156,8 @@ func (ex *execution) deadlineTimer() *journalpb.Event {
 	return ex.history[1]
 }
 
-// checkDeadline checks that there is a timer of the deadline, unless the body has ended in the first
-// step. The clean-up of the programs only calls activities.
+// checkDeadline checks that there is a timer of the deadline, unless the body has ended in the
+// first step. The clean-up of the programs only calls activities.
 func (ex *execution) checkDeadline() {
 	deadline := ex.history[0].GetOrchestrationStarted().GetDeadline()
 	if deadline == 0 || ex.deadlineTimer() != nil {
@@ -171,8 +171,8 @@ func (ex *execution) checkDeadline() {
 	}
 }
 
-// cancelReasons returns why the code may have been canceled. It is the first cause, but a timer that
-// has fired while the instance was suspended may have come too late.
+// cancelReasons returns why the code may have been canceled. It is the first cause, but a timer
+// that has fired while the instance was suspended may have come too late.
 func (ex *execution) cancelReasons() (reasons []string) {
 	if carried := ex.history[0].GetOrchestrationStarted().GetCancelRequested(); carried != nil {
 		return []string{carried.Reason}
@@ -191,8 +191,8 @@ func (ex *execution) cancelReasons() (reasons []string) {
 	return reasons
 }
 
-// deadlineFired returns the event with which the timer of the deadline has fired, nil if it has not,
-// and whether the instance was suspended then.
+// deadlineFired returns the event with which the timer of the deadline has fired, nil if it has
+// not, and whether the instance was suspended then.
 func (ex *execution) deadlineFired() (fired *journalpb.Event, suspended bool) {
 	timer := ex.deadlineTimer()
 	for _, event := range ex.history {
@@ -214,9 +214,9 @@ func (ex *execution) checkCanceledRun(event *journalpb.Event, reason string) {
 	}
 }
 
-// checkCarriedDeadline checks that the deadline is that of the execution before, unless the code has
-// continued after it knew of its cancellation. A cancellation that it did not know of is carried
-// over.
+// checkCarriedDeadline checks that the deadline is that of the execution before, unless the code
+// has continued after it knew of its cancellation. A cancellation that it did not know of is
+// carried over.
 func (ex *execution) checkCarriedDeadline(before *execution) {
 	started, had := ex.history[0].GetOrchestrationStarted(), before.history[0].GetOrchestrationStarted().GetDeadline()
 	reasons := before.cancelReasons()
@@ -440,7 +440,8 @@ func (ex *execution) checkEvent(event *journalpb.Event) {
 	}
 }
 
-// checkControlled checks that an operator has acted on an open operation, and has changed something.
+// checkControlled checks that an operator has acted on an open operation, and has changed
+// something.
 func (ex *execution) checkControlled(event *journalpb.Event, action *journalpb.OperationControlled) {
 	if ex.open[action.EventId] == nil {
 		ex.violation(event, "is not open")

@@ -623,8 +623,8 @@ func (w *world) checkSent() {
 	}
 }
 
-// checkEnding checks that the last start of the root has begun its last run, and that a program that
-// ends at its deadline is canceled for that reason.
+// checkEnding checks that the last start of the root has begun its last run, and that a program
+// that ends at its deadline is canceled for that reason.
 func (w *world) checkEnding() {
 	meta, _ := w.journal.Instance(rootID)
 	if meta.RequestId != w.lastStart {

@@ -98,8 +98,8 @@ func TestRefusal_ByDeclarationWithoutReplay(t *testing.T) {
 	})
 }
 
-// The declaration decides alike for an instance in memory and for an evicted one, whatever types the
-// code has subscribed with.
+// The declaration decides alike for an instance in memory and for an evicted one, whatever types
+// the code has subscribed with.
 func TestRefusal_SameInMemoryAndEvicted(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		n := lead(t, newTestJournal(), actors.Config{}, replay.Orchestration[string, string]("mixed").Bind(func(ctx *replay.Context, _ string) (string, error) {

@@ -21,11 +21,11 @@ type router struct {
 	accepted []*Message // the same messages in the batch, to answer them
 	replies  []reply
 	resolved int // how many replies are sent
-	// later holds a start that terminates the run, or a query of a run that this turn begins, and the
-	// messages after it, for the next turn.
+	// later holds a start that terminates the run, or a query of a run that this turn begins, and
+	// the messages after it, for the next turn.
 	later []Message
-	// Updates that wait for the next attempt of the run, and those that the code did not accept in the
-	// step that began it, which are for the next turn.
+	// Updates that wait for the next attempt of the run, and those that the code did not accept in
+	// the step that began it, which are for the next turn.
 	held, withdrawn []Message
 	updateErr       error // why the update of the start that begins the run is not recorded
 }

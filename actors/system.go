@@ -43,8 +43,8 @@ type Config struct {
 	// OtherNodes returns how many other nodes may run activities for this one. It is called
 	// concurrently. Defaults to none.
 	OtherNodes func() int
-	// WorkerOnly makes a system that only runs attempts for leaders on nodes: it has no actors, which
-	// cost 3 MB, and can lead no partition.
+	// WorkerOnly makes a system that only runs attempts for leaders on nodes: it has no actors,
+	// which cost 3 MB, and can lead no partition.
 	WorkerOnly bool
 	// LeaderExempt makes the node run, of the partitions that it leads, only activities that no
 	// connected worker serves.

@@ -23,8 +23,8 @@ type turn struct {
 	terminateOnly bool // it ends a stalled or blocked instance, by the only message of the batch
 	takenFrom     int  // the index in the inbox of that message; 0 for other turns
 	startOnly     bool // it records the start of an instance and runs none of its code
-	// copied is what the turn proposes instead of its events, which then hold at most the termination
-	// that the journal records with the copy; nil for other turns.
+	// copied is what the turn proposes instead of its events, which then hold at most the
+	// termination that the journal records with the copy; nil for other turns.
 	copied *journalpb.CopyHistory
 
 	proposal  journalpb.Append

@@ -273,8 +273,8 @@ func TestWorkerDrain_ReassignsAtOnce(t *testing.T) {
 	})
 }
 
-// A worker that takes no more attempts runs the one that has begun, and gives back those that wait for a
-// slot or arrive later, also in its next session.
+// A worker that takes no more attempts runs the one that has begun, and gives back those that wait
+// for a slot or arrive later, also in its next session.
 func TestWorkerStopAssigning_ReturnsWhatHasNotBegun(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		var c attemptCounter
@@ -343,8 +343,8 @@ func TestWorkerStopAssigning_ReturnsWhatHasNotBegun(t *testing.T) {
 	})
 }
 
-// The leader begins what a worker returns on another at once, under the same number, assigns it nothing
-// more, and takes the results of what it runs.
+// The leader begins what a worker returns on another at once, under the same number, assigns it
+// nothing more, and takes the results of what it runs.
 func TestWorkerStopAssigning_LeaderAssignsToOthers(t *testing.T) {
 	for _, exempt := range []bool{false, true} {
 		inVirtualTime(t, func(t *testing.T) {
@@ -555,8 +555,8 @@ func TestLeader_OwnAttemptsSurvivePartitionClose(t *testing.T) {
 	}
 }
 
-// An attempt that has sent heartbeats for longer than its heartbeat timeout survives a change of the
-// leader: its heartbeats went to the earlier one.
+// An attempt that has sent heartbeats for longer than its heartbeat timeout survives a change of
+// the leader: its heartbeats went to the earlier one.
 func TestLeader_ResumedAttemptKeepsItsHeartbeatTimeout(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		var begun atomic.Int32
@@ -690,8 +690,8 @@ func TestWorkerResult_DuplicateRecordedOnce(t *testing.T) {
 	})
 }
 
-// The result of an attempt that timed out does not count, whatever its worker knows of that: not for the
-// attempt that runs now, nor for the activity.
+// The result of an attempt that timed out does not count, whatever its worker knows of that: not
+// for the attempt that runs now, nor for the activity.
 func TestWorkerResult_OfEarlierAttemptIsDropped(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		var c attemptCounter
@@ -932,8 +932,8 @@ func TestWorkerResult_AckAfterRecord(t *testing.T) {
 	})
 }
 
-// The report of a running attempt may be handled after its result, because it waits for the recovery
-// of the instance. The worker must keep the result until it is recorded.
+// The report of a running attempt may be handled after its result, because it waits for the
+// recovery of the instance. The worker must keep the result until it is recorded.
 func TestWorkerResult_KeptDespiteLateRunningMessage(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		j := newTestJournal()

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -45,6 +47,18 @@ func TestFlags_Validated(t *testing.T) {
 	} {
 		if _, err := parse(strings.Fields(arguments), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want an error with %q", arguments, err, want)
+		}
+	}
+}
+
+func TestHelp_ListsCases(t *testing.T) {
+	var help strings.Builder
+	if _, err := parse([]string{"-help"}, &help); !errors.Is(err, flag.ErrHelp) {
+		t.Fatalf("error %v", err)
+	}
+	for _, c := range cases.All() {
+		if !strings.Contains(help.String(), c.Description) {
+			t.Errorf("the help does not have case %s", c.Name)
 		}
 	}
 }

@@ -52,6 +52,14 @@ func parse(args []string, usage io.Writer) (*options, error) {
 	flags.StringVar(&o.html, "html", "", "write a page with plots to this `file`")
 	flags.StringVar(&o.cpu, "cpuprofile", "", "write a CPU profile of the whole run to this `file`")
 	flags.StringVar(&o.allocs, "allocprofile", "", "write an allocation profile of the whole run to this `file`")
+	flags.Usage = func() {
+		_, _ = fmt.Fprintln(usage, "Usage of bench:")
+		flags.PrintDefaults()
+		_, _ = fmt.Fprintln(usage, "\nCases (-n sets N, -c sets C):")
+		for _, c := range cases.All() {
+			_, _ = fmt.Fprintf(usage, "  %-10s %s (N %d, C %d)\n", c.Name, c.Description, c.N, c.C)
+		}
+	}
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}

@@ -167,8 +167,8 @@ func nodeCompletions(n *Node) completion.Config {
 	return config
 }
 
-// clientCompletions says how a handler of completions reaches the cluster through a client. Without the
-// completion key it cannot recognize forged tokens, but bounds the requests with them.
+// clientCompletions says how a handler of completions reaches the cluster through a client. Without
+// the completion key it cannot recognize forged tokens, but bounds the requests with them.
 func clientCompletions(c *Client, bodyMax func() int) completion.Config {
 	return completion.Config{
 		Verify: func(_ context.Context, token string) (instance string, err error) {
@@ -243,17 +243,17 @@ type OpenOperation struct {
 	// last of them.
 	FailedAttempts int
 	LastError      error
-	// Failures are the latest of the failed attempts, at most 20, in their order. Earlier builds did
-	// not record them. AttemptStarted is when the attempt began that runs or is pending; zero if
-	// there is none.
+	// Failures are the latest of the failed attempts, at most 20, in their order. Earlier builds
+	// did not record them. AttemptStarted is when the attempt began that runs or is pending; zero
+	// if there is none.
 	Failures       []history.FailedAttempt
 	AttemptStarted time.Time
 	// Held says that an operator holds the activity or the timer; see package cluster/operate. The
 	// state of an activity is then "held", unless an attempt runs or the activity backs off.
 	Held bool
-	// PausedBy and PausedReason say who has paused the activities of that name in the whole cluster,
-	// and why. The state is then "paused", unless an attempt runs or the activity backs off.
-	// PausedSince is zero if they are not paused.
+	// PausedBy and PausedReason say who has paused the activities of that name in the whole
+	// cluster, and why. The state is then "paused", unless an attempt runs or the activity backs
+	// off. PausedSince is zero if they are not paused.
 	PausedBy     string
 	PausedReason string
 	PausedSince  time.Time

@@ -28,7 +28,8 @@ const (
 	// every peer is one.
 	PrincipalLocal PrincipalKind = "local"
 
-	// principalUser is a user of this process, whom no certificate names; exported by package operate.
+	// principalUser is a user of this process, whom no certificate names; exported by package
+	// operate.
 	principalUser PrincipalKind = "user"
 )
 
@@ -194,8 +195,8 @@ func (s *nodeService) authorizeAction(ctx context.Context, caller Principal, act
 	return ErrNotAuthorized
 }
 
-// bulkAction returns the action of the bulk job that a request starts, "" if it starts none. The job
-// acts on any instance on behalf of the caller.
+// bulkAction returns the action of the bulk job that a request starts, "" if it starts none. The
+// job acts on any instance on behalf of the caller.
 func (s *nodeService) bulkAction(request *clusterpb.Request) (Action, error) {
 	start := request.GetStart()
 	if start.GetName() != bulk.Name {

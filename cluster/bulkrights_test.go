@@ -21,8 +21,9 @@ func bulkInput(action string) bulk.Input {
 	return bulk.Input{Job: bulk.Job{Filter: json.RawMessage(`{"IDPrefix":"i"}`), Action: action, Reason: "why"}.WithDefaults()}
 }
 
-// A caller who may start instances, but not cancel them, cannot cancel them through a job. A job acts
-// as the principal who has started it. A schedule, of which Authorize is asked only once, starts none.
+// A caller who may start instances, but not cancel them, cannot cancel them through a job. A job
+// acts as the principal who has started it. A schedule, of which Authorize is asked only once,
+// starts none.
 func TestAuthorize_SeesActionOfBulkJob(t *testing.T) {
 	trusted := newAuthority(t)
 	var mu sync.Mutex

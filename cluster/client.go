@@ -108,10 +108,10 @@ func describeCall(request *clusterpb.Request) replay.ClientCall {
 }
 
 // Close closes a client made by [Dial]: waiting calls return [ErrClosed]. If the client runs
-// activities, Close first takes no more and waits up to DialConfig.DrainTimeout for those that run. Then
-// it ends their contexts, tells the leaders to begin them again on other workers, and waits up to
-// DialConfig.StopGrace for their functions to return. Close has no effect on the client of a node. It
-// may be called twice.
+// activities, Close first takes no more and waits up to DialConfig.DrainTimeout for those that run.
+// Then it ends their contexts, tells the leaders to begin them again on other workers, and waits up
+// to DialConfig.StopGrace for their functions to return. Close has no effect on the client of a
+// node. It may be called twice.
 func (c *Client) Close() error {
 	if err := c.check(context.Background()); err != nil {
 		return err

@@ -19,8 +19,8 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// startCompared starts nodes that compare their replicas only when asked to, with some ended and some
-// waiting instances, one partition, and a log each.
+// startCompared starts nodes that compare their replicas only when asked to, with some ended and
+// some waiting instances, one partition, and a log each.
 func startCompared(t *testing.T, count int) (nodes []*Node, logs []*logRecorder) {
 	t.Helper()
 	return startComparedWith(t, count, harness.Overrides{})
@@ -155,7 +155,8 @@ func TestVerify_EqualReplicas(t *testing.T) {
 	}
 }
 
-// An event that differs on a minority is found by a round, named, and repaired, whichever node leads.
+// An event that differs on a minority is found by a round, named, and repaired, whichever node
+// leads.
 func TestVerify_RepairsMinority(t *testing.T) {
 	for _, c := range []struct {
 		name           string
@@ -214,8 +215,8 @@ func follower(t *testing.T, nodes []*Node) *Node {
 	return nil
 }
 
-// A quarantine ends only when the replica is like the others: here it is altered again after the first
-// repair.
+// A quarantine ends only when the replica is like the others: here it is altered again after the
+// first repair.
 func TestRepair_IsVerified(t *testing.T) {
 	var repairs atomic.Int64
 	var repaired func()
@@ -273,8 +274,8 @@ func expectQuarantineShown(t *testing.T, leader, victim *Node, id string) {
 	}
 }
 
-// While a replica is repaired, calls to its neighbors and to the instance itself go on, and nothing that
-// was acknowledged is lost.
+// While a replica is repaired, calls to its neighbors and to the instance itself go on, and nothing
+// that was acknowledged is lost.
 func TestRepair_UnderLoad(t *testing.T) {
 	nodes, _ := startCompared(t, 3)
 	victim, client := follower(t, nodes), nodes[0].Client()
@@ -407,7 +408,8 @@ func TestQuarantine_NodeDoesNotServe(t *testing.T) {
 	expectSound(t, nodes)
 }
 
-// Of two replicas that differ, none is right: the instance is stopped until an operator accepts one.
+// Of two replicas that differ, none is right: the instance is stopped until an operator accepts
+// one.
 func TestVerify_TieStopsInstance(t *testing.T) {
 	nodes, _ := startCompared(t, 2)
 	alter(t, nodes, nodes[1], "waits2", changeEvent(t, 1))
@@ -448,8 +450,8 @@ func accept(t *testing.T, client *Client, id, node string) error {
 	return err
 }
 
-// The replica of a node without a vote cannot be accepted: it is not compared and cannot be copied, so
-// that no voter would serve the instance.
+// The replica of a node without a vote cannot be accepted: it is not compared and cannot be copied,
+// so that no voter would serve the instance.
 func TestAccept_RefusesStandby(t *testing.T) {
 	nodes, _ := startCompared(t, 3)
 	standby, client := follower(t, nodes), nodes[0].Client()
@@ -525,8 +527,8 @@ func TestAccept_QuarantinedReplica(t *testing.T) {
 	}
 }
 
-// If the replicas of all voters are quarantined, they differ from none that is used: what they have is
-// compared again.
+// If the replicas of all voters are quarantined, they differ from none that is used: what they have
+// is compared again.
 func TestQuarantine_OfAllVotersEnds(t *testing.T) {
 	nodes, _ := startCompared(t, 3)
 	own := leaderOf(t, nodes).partitions[0].journal

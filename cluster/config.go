@@ -62,11 +62,11 @@ type Config struct {
 	// and the caller gets [ErrNotAuthorized]. instanceID is "" if the call does not concern a
 	// single instance. [SendOrStart] needs the right to both [ActionStart] and [ActionSend],
 	// [TerminateExisting] to [ActionTerminate] also. The start of a bulk job (package cluster/bulk)
-	// also needs the right to its action, with instanceID "". The dashboard of a node asks about each
-	// action of its users; see operate.PrincipalUser. With Listen, Authorize requires TLS. It may be
-	// called concurrently. It is not called for calls that other nodes forward, because they have called
-	// it, nor for what orchestration code starts, sends or cancels. By default, each client with a
-	// certificate of the cluster may do everything.
+	// also needs the right to its action, with instanceID "". The dashboard of a node asks about
+	// each action of its users; see operate.PrincipalUser. With Listen, Authorize requires TLS. It
+	// may be called concurrently. It is not called for calls that other nodes forward, because they
+	// have called it, nor for what orchestration code starts, sends or cancels. By default, each
+	// client with a certificate of the cluster may do everything.
 	Authorize func(ctx context.Context, caller Principal, action Action, instanceID string) error
 	// Peers are the founding nodes, including this one; the list must be the same on every node.
 	// The cluster is founded once all of them have run at the same time, each with an empty Dir.
@@ -83,12 +83,12 @@ type Config struct {
 	// addresses at the same time: they find each other again. Requires Listen. Defaults to none.
 	Discover func(ctx context.Context) ([]string, error)
 	// Found is how many nodes found the cluster, 2 to 64, and how they are named: NodeID must end
-	// in "-" and a number, as the names of the pods of a Kubernetes StatefulSet do, and the founding
-	// nodes are those numbered 0 to Found-1. It must be the same on every node. The cluster is
-	// founded once all of them have run at the same time, each with an empty Dir, and agree where
-	// they are. A founding node that finds a cluster without it joins that cluster, and so does a
-	// node with a higher number. Requires Discover; must not be set together with Peers or Join.
-	// Defaults to 0: Peers, Join or Discover say what the node does.
+	// in "-" and a number, as the names of the pods of a Kubernetes StatefulSet do, and the
+	// founding nodes are those numbered 0 to Found-1. It must be the same on every node. The
+	// cluster is founded once all of them have run at the same time, each with an empty Dir, and
+	// agree where they are. A founding node that finds a cluster without it joins that cluster, and
+	// so does a node with a higher number. Requires Discover; must not be set together with Peers
+	// or Join. Defaults to 0: Peers, Join or Discover say what the node does.
 	Found int
 	// Join holds addresses of nodes of a cluster to which a node with an empty Dir is added. The
 	// node gets a vote after it has caught up, unless there are enough voters; see
@@ -108,9 +108,9 @@ type Config struct {
 	// each start. Defaults to the address in Peers, or else to Listen.
 	Advertise string
 
-	// Zone is the failure domain of the node, such as a data center: 0 to 64 bytes of the characters of
-	// NodeID. The cluster spreads voters evenly over the zones of its members; those without a zone
-	// count as one. It may change at a restart. Defaults to none.
+	// Zone is the failure domain of the node, such as a data center: 0 to 64 bytes of the
+	// characters of NodeID. The cluster spreads voters evenly over the zones of its members; those
+	// without a zone count as one. It may change at a restart. Defaults to none.
 	Zone string
 
 	// Settings are the settings of the cluster when it is founded: those of the founding leader are
@@ -156,8 +156,8 @@ type Config struct {
 	// Tags are the tags of activities that this node runs, in addition to activities without a tag;
 	// see [replay.Tag]. Defaults to none.
 	Tags []string
-	// LeaderExempt makes the node run no activities of the partitions that it leads, as long as a node
-	// or worker that can run them is connected. By default it runs its share; see
+	// LeaderExempt makes the node run no activities of the partitions that it leads, as long as a
+	// node or worker that can run them is connected. By default it runs its share; see
 	// [Settings].ActivityPlacement.
 	LeaderExempt bool
 	// ResidentMax bounds the idle instances in memory, over all partitions. Defaults to 10,000.
@@ -179,10 +179,10 @@ type Config struct {
 	// most 1,024 bytes, without user, query and fragment, such as "https://shop.example/hooks". It
 	// should be the same on every node. By default it is empty, and attempts get no URLs.
 	CompletionURL string
-	// Backups makes backups at intervals: a backup.Plan of package cluster/backup. Every node of the
-	// cluster should have the same plan; the leader of the first partition executes it. Check returns
-	// an error for a plan that is not valid, Interval the time from one backup to the next, and Run,
-	// which runs from the start of the node until ctx ends, makes them. Defaults to none.
+	// Backups makes backups at intervals: a backup.Plan of package cluster/backup. Every node of
+	// the cluster should have the same plan; the leader of the first partition executes it. Check
+	// returns an error for a plan that is not valid, Interval the time from one backup to the next,
+	// and Run, which runs from the start of the node until ctx ends, makes them. Defaults to none.
 	Backups interface {
 		Check() error
 		Interval() time.Duration

@@ -90,8 +90,8 @@ func checkPrincipal(request *clusterpb.Request) error {
 	return firstError(checkText("principal", request.Principal, 0, 2*userMax), checkText("reason", request.Reason, 0, reasonMax))
 }
 
-// recordsPrincipal reports whether the history, or the settings, show who has made a request, or the
-// leader must know.
+// recordsPrincipal reports whether the history, or the settings, show who has made a request, or
+// the leader must know.
 func recordsPrincipal(request *clusterpb.Request) bool {
 	switch request.Call.(type) {
 	case *clusterpb.Request_Start, *clusterpb.Request_Send, *clusterpb.Request_Control, *clusterpb.Request_Update,
@@ -190,7 +190,8 @@ var bulkControl = bulk.Control{
 	},
 }
 
-// filterOf returns the filter of a bulk job: by ID, because that order stays while instances change.
+// filterOf returns the filter of a bulk job: by ID, because that order stays while instances
+// change.
 func filterOf(query bulk.Query) (filter Filter, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(query.Filter))
 	decoder.DisallowUnknownFields() // a field of a newer build would select fewer instances

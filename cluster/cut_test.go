@@ -81,8 +81,8 @@ func TestCut_FollowsChildStart(t *testing.T) {
 	}
 }
 
-// A replica hides its instances while its partition has a cut that the reader's has not recorded, and
-// shows them again when the reader has followed.
+// A replica hides its instances while its partition has a cut that the reader's has not recorded,
+// and shows them again when the reader has followed.
 func TestCut_ReplicaHidesLaterState(t *testing.T) {
 	node := startSingleNode(t, definitions()...)
 	ctx, other := testContext(t), idInPartition("w", 1)
@@ -112,8 +112,8 @@ func TestCut_ReplicaHidesLaterState(t *testing.T) {
 	})
 }
 
-// A failure is an answer, too: the sender records what follows from it. An instance that exists only
-// after a cut is unknown before it, for example.
+// A failure is an answer, too: the sender records what follows from it. An instance that exists
+// only after a cut is unknown before it, for example.
 func TestCut_FollowsFailure(t *testing.T) {
 	node := startSingleNode(t, definitions()...)
 	ctx, unknown, ask := testContext(t), idInPartition("unknown", 1), node.ask

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
 	"github.com/tenuto-dev/tenuto/cluster/internal/membership"
@@ -59,23 +60,23 @@ type DialConfig struct {
 	Logger *slog.Logger
 
 	// Definitions make the client a worker: it also runs the activities among them for the cluster,
-	// until [Client.Close]. Orchestrations among them do not run here, so an application can pass the
-	// list that it passes to its nodes. Defaults to none.
+	// until [Client.Close]. Orchestrations among them do not run here, so an application can pass
+	// the list that it passes to its nodes. Defaults to none.
 	Definitions []replay.Definition
-	// WorkerName is the beginning of the worker's ID, which lists of workers show. It has at most 120
-	// bytes, and need not be unique. Defaults to the host's name and the process ID.
+	// WorkerName is the beginning of the worker's ID, which lists of workers show. It has at most
+	// 120 bytes, and need not be unique. Defaults to the host's name and the process ID.
 	WorkerName string
-	// ActivitiesMax, ActivityLimits, Tags, ActivityInterceptors and StopGrace are those of [Config], for
-	// the activities that run here.
+	// ActivitiesMax, ActivityLimits, Tags, ActivityInterceptors and StopGrace are those of
+	// [Config], for the activities that run here.
 	ActivitiesMax        int
 	ActivityLimits       map[string]int
 	Tags                 []string
 	ActivityInterceptors []replay.ActivityInterceptor
 	StopGrace            time.Duration
-	// DrainTimeout is how long [Client.Close] lets attempts that run here end, before it cancels them
-	// and they begin on other workers. Attempts that have not begun begin there at once, and no more
-	// are taken. Defaults to 10 s; negative: cancel at once. Up to StopGrace is added, for bodies that
-	// ignore the cancellation.
+	// DrainTimeout is how long [Client.Close] lets attempts that run here end, before it cancels
+	// them and they begin on other workers. Attempts that have not begun begin there at once, and
+	// no more are taken. Defaults to 10 s; negative: cancel at once. Up to StopGrace is added, for
+	// bodies that ignore the cancellation.
 	DrainTimeout time.Duration
 	// MeterProvider and TracerProvider receive the metrics and spans of the attempts that run here;
 	// see METRICS.md. They default to the global ones of OpenTelemetry.
@@ -140,8 +141,8 @@ func (c DialConfig) validate() error {
 //
 // ctx bounds Dial; without a deadline, CallTimeout does. Errors: [*replay.InvalidError] for a field
 // that is not valid; [*UnavailableError] if no node answers, with the reason of the last;
-// [ErrNotAuthorized]; [ErrProtocol] if nodes of an earlier build do not know such workers; the error
-// of ctx.
+// [ErrNotAuthorized]; [ErrProtocol] if nodes of an earlier build do not know such workers; the
+// error of ctx.
 func Dial(ctx context.Context, config DialConfig) (*Client, error) {
 	if ctx == nil {
 		return nil, fmt.Errorf("dial: %w", invalidArgument("context", "is nil"))
@@ -352,7 +353,7 @@ func (r *remoteTransport) askAllNodes(ctx context.Context, request *clusterpb.Re
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	for _, address := range addresses {
-		asking.Go(func() { answers <- received{address, r.send(ctx, address, proto.CloneOf(request))} })
+		asking.Go(func() { answers <- received{address, r.send(ctx, address, request)} })
 	}
 	for range addresses {
 		t := <-answers
@@ -423,9 +424,11 @@ func (r *remoteTransport) askAnyNode(ctx context.Context, request *clusterpb.Req
 }
 
 // send sends a request to the node at an address, once, and states the lineage that the client has
-// seen. It rejects the members of another lineage, unless the cluster has continued as that one.
+// seen. It does not change the caller's request. It rejects the members of another lineage, unless
+// the cluster has continued as that one.
 func (r *remoteTransport) send(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response {
 	if request.GetMembers() == nil {
+		request = shallowCopy(request)
 		request.Lineage = r.seenLineage()
 		request.Protocol = requestProtocol(protocolVersion, request)
 	}
@@ -440,6 +443,16 @@ func (r *remoteTransport) send(ctx context.Context, address string, request *clu
 	return response
 }
 
+// shallowCopy returns a copy of a request, which shares what the fields refer to.
+func shallowCopy(request *clusterpb.Request) *clusterpb.Request {
+	c := new(clusterpb.Request)
+	request.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		c.ProtoReflect().Set(field, value)
+		return true
+	})
+	return c
+}
+
 // seenLineage returns the lineage that the client has seen, "" for none.
 func (r *remoteTransport) seenLineage() string {
 	r.mu.Lock()
@@ -447,8 +460,8 @@ func (r *remoteTransport) seenLineage() string {
 	return r.lineage.Latest()
 }
 
-// followLineages follows the cluster to a later lineage. It returns an error if the client must not use
-// a node with these lineages.
+// followLineages follows the cluster to a later lineage. It returns an error if the client must not
+// use a node with these lineages.
 func (r *remoteTransport) followLineages(ids []string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

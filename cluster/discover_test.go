@@ -151,8 +151,8 @@ func (d *discoveringCluster) awaitRounds(i int, known ...int) {
 	})
 }
 
-// Three nodes without a list of each other found one cluster, once all three run. A fourth joins it,
-// which it could not do before. The order of starts does not matter.
+// Three nodes without a list of each other found one cluster, once all three run. A fourth joins
+// it, which it could not do before. The order of starts does not matter.
 func TestDiscover_FoundsOneCluster(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		t.Run(fmt.Sprintf("TLS %v", secure), func(t *testing.T) {
@@ -280,8 +280,8 @@ func TestDiscover_AllAddressesChangeAtOnce(t *testing.T) {
 	}
 }
 
-// A node is removed, and another one joins at its address. It is not found with Discover, so it does
-// not introduce itself. The others have learned of the removed node at that address.
+// A node is removed, and another one joins at its address. It is not found with Discover, so it
+// does not introduce itself. The others have learned of the removed node at that address.
 func TestDiscover_ReplacementTakesOverAddress(t *testing.T) {
 	for _, partitions := range []int{1, 3} {
 		t.Run(fmt.Sprintf("%d partitions", partitions), func(t *testing.T) {
@@ -308,8 +308,8 @@ func TestDiscover_ReplacementTakesOverAddress(t *testing.T) {
 	}
 }
 
-// A node that has lost its Dir and its address comes back by itself, if the settings say so. Its lost
-// directory is rejected from then on.
+// A node that has lost its Dir and its address comes back by itself, if the settings say so. Its
+// lost directory is rejected from then on.
 func TestReplaceLostAfter_NodeComesBack(t *testing.T) {
 	for _, node := range []int{0, 3} { // a founding node, and one that has joined
 		t.Run(fmt.Sprint("t-", node), func(t *testing.T) {

@@ -76,7 +76,8 @@ const (
 type UnavailableError struct {
 	// NotExecuted means that nothing was done and nothing will be, for example because the context
 	// had ended before the call. If false, the outcome is unknown: a retry with the same request ID
-	// is safe as long as that ID is known; see [RequestID]. Queries and other reads have no outcome.
+	// is safe as long as that ID is known; see [RequestID]. Queries and other reads have no
+	// outcome.
 	NotExecuted bool
 	// Err is the error of the last attempt.
 	Err error
@@ -160,8 +161,8 @@ var sentinels = []struct {
 	{wire.CodeOtherLineage, journal.ErrOtherLineage},
 }
 
-// A sizeError reports a payload of a request that exceeds the leader's Settings.PayloadMax. Its text
-// is that of the InvalidError, which is all that earlier builds send and understand.
+// A sizeError reports a payload of a request that exceeds the leader's Settings.PayloadMax. Its
+// text is that of the InvalidError, which is all that earlier builds send and understand.
 type sizeError struct {
 	invalid *replay.InvalidError
 	large   *replay.PayloadTooLargeError

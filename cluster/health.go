@@ -69,9 +69,9 @@ type PartitionHealth struct {
 	OtherDirectory bool `json:"other_directory,omitempty"`
 	// DiskFull means that the last write of the log failed because the disk is full.
 	DiskFull bool `json:"disk_full,omitempty"`
-	// Quarantined is how many replicas of instances of this node are not used, because they differ from
-	// those of the majority: the node does not lead the partition until they are repaired. Stopped is
-	// how many instances are stopped, because no majority of their replicas agrees; see
+	// Quarantined is how many replicas of instances of this node are not used, because they differ
+	// from those of the majority: the node does not lead the partition until they are repaired.
+	// Stopped is how many instances are stopped, because no majority of their replicas agrees; see
 	// operate.AcceptReplica. They do not affect Ready.
 	Quarantined int `json:"quarantined,omitempty"`
 	Stopped     int `json:"stopped,omitempty"`
@@ -87,29 +87,29 @@ type Health struct {
 	// Identity is the identity of the node's Dir, which the cluster needs to adopt that Dir; see
 	// [Client.AdoptNode].
 	Identity string `json:"identity"`
-	// Copies counts the reports of nodes that rejected a process with a copy of this node's Dir; see
-	// [ErrDirectoryCopied].
+	// Copies counts the reports of nodes that rejected a process with a copy of this node's Dir;
+	// see [ErrDirectoryCopied].
 	Copies int `json:"copies,omitempty"`
 	// Failed means that the node was removed, or stopped itself after damage or a disk error. Err
 	// is the reason; it may hold paths and is not shown by [Node.HealthHandler].
 	Failed bool  `json:"failed,omitempty"`
 	Err    error `json:"-"`
-	// LastBackup is when the latest scheduled backup (Config.Backups) was made that succeeded, by the
-	// wall clock of its node; zero if none has in the present lineage of the cluster. BackupFailures
-	// counts those that have failed since. BackupError says why the latest one failed; it may hold
-	// paths and is not shown by [Node.HealthHandler]. They do not affect Ready.
+	// LastBackup is when the latest scheduled backup (Config.Backups) was made that succeeded, by
+	// the wall clock of its node; zero if none has in the present lineage of the cluster.
+	// BackupFailures counts those that have failed since. BackupError says why the latest one
+	// failed; it may hold paths and is not shown by [Node.HealthHandler]. They do not affect Ready.
 	LastBackup     time.Time `json:"last_backup,omitzero"`
 	BackupFailures uint64    `json:"backup_failures,omitempty"`
 	BackupError    string    `json:"-"`
-	// Lineage is the ID of the latest lineage of the cluster, since LineageSince; "" if the cluster was neither
-	// restored nor recovered. If another node continues it as a later one, the node has Failed, and Err
-	// is a journal.LineageError.
+	// Lineage is the ID of the latest lineage of the cluster, since LineageSince; "" if the cluster
+	// was neither restored nor recovered. If another node continues it as a later one, the node has
+	// Failed, and Err is a journal.LineageError.
 	Lineage      string    `json:"lineage,omitempty"`
 	LineageSince time.Time `json:"lineage_since,omitzero"`
-	// NextProtocol is a protocol that every member speaks and the cluster does not use yet, 0 if there is
-	// none. The cluster uses it by itself at NextProtocolAt, in cluster time, or when an operator confirms
-	// it (package operate, Finalize); until then members may return to the previous build. They do not
-	// affect Ready.
+	// NextProtocol is a protocol that every member speaks and the cluster does not use yet, 0 if
+	// there is none. The cluster uses it by itself at NextProtocolAt, in cluster time, or when an
+	// operator confirms it (package operate, Finalize); until then members may return to the
+	// previous build. They do not affect Ready.
 	NextProtocol   uint32    `json:"next_protocol,omitempty"`
 	NextProtocolAt time.Time `json:"next_protocol_at,omitzero"`
 	// Draining means that the node is stopping or has stopped.
@@ -189,8 +189,8 @@ func (pa *partition) health() PartitionHealth {
 // leader had committed at some moment of the last 3 s, is at most 10,000 entries behind, and has
 // stored an entry since its start.
 //
-// If every member that is to vote has its vote ([Client.Members]), a rolling restart that waits until
-// each node is ready again always leaves a majority that stores entries.
+// If every member that is to vote has its vote ([Client.Members]), a rolling restart that waits
+// until each node is ready again always leaves a majority that stores entries.
 func (h Health) Ready() error {
 	switch {
 	case h.Failed:

@@ -135,8 +135,8 @@ func runNodeProcess(encoded string) error {
 	return nil
 }
 
-// runWorkerProcess runs a worker with four slots until its input ends. It says "begin" and the event_id
-// of each attempt that begins. Attempts end after the first line of input.
+// runWorkerProcess runs a worker with four slots until its input ends. It says "begin" and the
+// event_id of each attempt that begins. Attempts end after the first line of input.
 func runWorkerProcess(config nodeProcessConfig) error {
 	out, released := &lineWriter{}, make(chan struct{})
 	client, err := Dial(context.Background(), DialConfig{
@@ -234,8 +234,8 @@ func verifyPartitions(node *Node) verification {
 	return v
 }
 
-// alterOwn changes the time of the third event of an instance in this node's replica, at a comparison
-// that a round of the leader records. It reports whether it could.
+// alterOwn changes the time of the third event of an instance in this node's replica, at a
+// comparison that a round of the leader records. It reports whether it could.
 func alterOwn(ctx context.Context, node *Node, id string) bool {
 	pa := node.partitionOf(id)
 	number, _ := pa.journal.Comparison()
@@ -560,8 +560,8 @@ func sameReports(a, b []instanceReport) bool {
 	return true
 }
 
-// A node that is killed at any step of a repair is repaired after its restart, or by the next leader;
-// meanwhile, calls go on.
+// A node that is killed at any step of a repair is repaired after its restart, or by the next
+// leader; meanwhile, calls go on.
 func TestRepair_NodeIsKilledAtEachStep(t *testing.T) {
 	const loadOfStep = 20
 	peers := loopbackPeers(t, 3)

@@ -359,8 +359,8 @@ func (b *leaderBalancer) leaders() (leaders []string) {
 	return leaders
 }
 
-// stableVoters returns the nodes that are to vote, ordered by name, and whether exactly these are the
-// voters of every partition.
+// stableVoters returns the nodes that are to vote, ordered by name, and whether exactly these are
+// the voters of every partition.
 func (b *leaderBalancer) stableVoters() (nodes []string, stable bool) {
 	for i, g := range b.node.partitions {
 		var names, voters []string
@@ -403,8 +403,9 @@ func (r *replicaCalls) acceptLeadership(_ context.Context, request *clusterpb.Re
 
 // recordMissingCode records, once a leadership has begun, that its running instances wait for code
 // that this node does not have, also those without input. A leader with the code removes that
-// again. The cost is proportional to the number of such instances, or to that of all instances if the
-// index is not complete. An error ends it: the condition of an instance is recorded at its next input.
+// again. The cost is proportional to the number of such instances, or to that of all instances if
+// the index is not complete. An error ends it: the condition of an instance is recorded at its next
+// input.
 func recordMissingCode(ctx context.Context, pa *partition, epoch uint64) error {
 	if !pa.journal.IsIndexed() {
 		return recordMissingCodeInPass(ctx, pa, epoch)

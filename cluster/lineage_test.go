@@ -6,14 +6,16 @@ import (
 	"log/slog"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// A remote client states the lineage that it has seen, follows the cluster to later ones, forgets what
-// it has seen of the journals before, and never goes back.
+// A remote client states the lineage that it has seen, follows the cluster to later ones, forgets
+// what it has seen of the journals before, and never goes back.
 func TestLineage_RemoteClientFollows(t *testing.T) {
 	r := &remoteTransport{
 		config:     DialConfig{Logger: slog.New(slog.DiscardHandler)},
@@ -66,7 +68,11 @@ func TestLineage_RemoteClientFollows(t *testing.T) {
 	if r.partitions[0].seenIndex.Load() != 0 {
 		t.Error("an answer of the earlier lineage counts")
 	}
-	r.send(t.Context(), "n1", read())
+	request := read()
+	r.send(t.Context(), "n1", request)
+	if request.Lineage != "" || !proto.Equal(request, read()) || sent.Instance != "i" || sent.GetGet() == nil {
+		t.Errorf("the caller's request is %v after %v was sent", request, sent)
+	}
 	if sent.Lineage != "b" || sent.Protocol != protocolVersion+1 {
 		t.Errorf("a request states %v, which earlier builds accept", sent)
 	}

@@ -41,7 +41,8 @@ type Filter struct {
 	Attributes map[string]string `json:",omitzero"`
 	// ParentID selects the children of an instance.
 	ParentID string `json:",omitzero"`
-	// Of the start of the run, its last event and its end. The last two select ended instances only.
+	// Of the start of the run, its last event and its end. The last two select ended instances
+	// only.
 	CreatedFrom, CreatedBefore time.Time `json:",omitzero"`
 	UpdatedFrom, UpdatedBefore time.Time `json:",omitzero"`
 	EndedFrom, EndedBefore     time.Time `json:",omitzero"`
@@ -57,10 +58,11 @@ type Filter struct {
 	// attempts have failed (0 with a code: 1), the last with the code FailingCode ("": with any).
 	FailingAttempts int    `json:",omitzero"`
 	FailingCode     string `json:",omitzero"`
-	// Order of a list: "id", "created", "updated", "ended" (only ended instances) or "timer" (by the
-	// earliest open timer; only instances with one); "" means by ID. Instances with equal times are
-	// ordered by ID. Descending reverses the order. Counts ignore both, but not the restrictions.
-	// Ascending by "updated", paging may never end while instances are updated; see [Client.List].
+	// Order of a list: "id", "created", "updated", "ended" (only ended instances) or "timer" (by
+	// the earliest open timer; only instances with one); "" means by ID. Instances with equal times
+	// are ordered by ID. Descending reverses the order. Counts ignore both, but not the
+	// restrictions. Ascending by "updated", paging may never end while instances are updated; see
+	// [Client.List].
 	Order      string `json:",omitzero"`
 	Descending bool   `json:",omitzero"`
 }
@@ -68,8 +70,8 @@ type Filter struct {
 // A Page is a part of a list.
 type Page struct {
 	Instances []*Status
-	// Next is the after argument for the next page; "" if this is the last. In the order by ID it is
-	// an ID, otherwise an opaque text that is valid in the same order only.
+	// Next is the after argument for the next page; "" if this is the last. In the order by ID it
+	// is an ID, otherwise an opaque text that is valid in the same order only.
 	Next string
 	// AppliedIndex is an index of the journal that the page reflects at least; with several
 	// partitions, the sum of theirs.
@@ -77,17 +79,18 @@ type Page struct {
 }
 
 // List returns instances that match the filter, in its order. It returns at most limit instances (0
-// means 100; at most 1,000), those that follow after ("" for the first page, otherwise Page.Next; in
-// the order by ID also any ID). They lack outputs, errors and custom status, which Get returns.
+// means 100; at most 1,000), those that follow after ("" for the first page, otherwise Page.Next;
+// in the order by ID also any ID). They lack outputs, errors and custom status, which Get returns.
 //
 // A page may have fewer instances than limit, even none, although there are more: a node examines a
 // bounded number of instances for one page. Page.Next says whether the list goes on.
 //
 // Each item was true at some moment of the call, but the page as a whole is not a snapshot. An
-// instance that is present and matches throughout appears once in the order by ID or by creation. In
-// the other orders, an instance whose time changes between two pages may appear twice or not at all.
-// Each change moves an instance to the end of the ascending order by "updated", so paging may never end
-// while instances change: set UpdatedBefore, or use another order. The same is true of "timer".
+// instance that is present and matches throughout appears once in the order by ID or by creation.
+// In the other orders, an instance whose time changes between two pages may appear twice or not at
+// all. Each change moves an instance to the end of the ascending order by "updated", so paging may
+// never end while instances change: set UpdatedBefore, or use another order. The same is true of
+// "timer".
 func (c *Client) List(ctx context.Context, filter Filter, after string, limit int, options ...replay.Option) (*Page, error) {
 	if limit < 0 || limit > listMax {
 		return nil, fmt.Errorf("list: %w", invalidArgument("limit", fmt.Sprintf("is %d: 0 to %d are allowed", limit, listMax)))
@@ -136,11 +139,11 @@ func (c *Client) Count(ctx context.Context, filter Filter, options ...replay.Opt
 	return int(response.GetList().GetCount()), nil
 }
 
-// CountBy returns the numbers of the instances that match the filter, grouped by dimensions: "state",
-// "name", "version", "error" (the code), "tag:KEY" and "attr:KEY"; at most 8. The values of a group
-// are in the order of the dimensions. An instance that lacks a value is in the group with "" there.
-// The groups are ordered by their values; there is none without instances. More than 10,000 groups,
-// or 4 MiB of values, are a [*replay.InvalidError].
+// CountBy returns the numbers of the instances that match the filter, grouped by dimensions:
+// "state", "name", "version", "error" (the code), "tag:KEY" and "attr:KEY"; at most 8. The values
+// of a group are in the order of the dimensions. An instance that lacks a value is in the group
+// with "" there. The groups are ordered by their values; there is none without instances. More than
+// 10,000 groups, or 4 MiB of values, are a [*replay.InvalidError].
 func (c *Client) CountBy(ctx context.Context, filter Filter, dimensions []string, options ...replay.Option) ([]index.Group, error) {
 	request, err := filter.request()
 	if err == nil && len(dimensions) == 0 {

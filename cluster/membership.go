@@ -82,9 +82,10 @@ type Member struct {
 	LeadsPartitions []int
 	// Identity is the identity that the cluster has recorded for the member's Dir, "" if none yet.
 	Identity string
-	// Quarantined is how many of the member's replicas of instances are not used, because they differ
-	// from those of the majority. Stopped is how many instances are stopped, because no majority of
-	// their replicas agrees, in the partitions that the member leads; see operate.AcceptReplica.
+	// Quarantined is how many of the member's replicas of instances are not used, because they
+	// differ from those of the majority. Stopped is how many instances are stopped, because no
+	// majority of their replicas agrees, in the partitions that the member leads; see
+	// operate.AcceptReplica.
 	Quarantined, Stopped int
 }
 
@@ -551,7 +552,8 @@ func (a *announcer) maintainMembership() {
 	}
 }
 
-// announceFailures logs that a node cannot announce itself or find others, less often the longer that lasts.
+// announceFailures logs that a node cannot announce itself or find others, less often the longer
+// that lasts.
 type announceFailures struct {
 	logger *slog.Logger
 	next   time.Time // when the next failure is logged; zero means at once
@@ -658,8 +660,8 @@ func (a *announcer) checkJoinTarget(ctx context.Context) error {
 	}
 }
 
-// joinContext returns the context of a node's attempts to join. A node that discovers the others may
-// have been started before them, so only its caller's context ends them.
+// joinContext returns the context of a node's attempts to join. A node that discovers the others
+// may have been started before them, so only its caller's context ends them.
 func (a *announcer) joinContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	if a.node.config.Discover != nil {
 		return context.WithCancel(ctx)
@@ -848,8 +850,8 @@ func (a *announcer) askLineages(ctx context.Context, address string) []string {
 	}}}).GetLineages()
 }
 
-// checkLineage returns an error if the cluster has continued without this node, or the caller has seen
-// another lineage than this node's. A caller that asks for the members decides itself.
+// checkLineage returns an error if the cluster has continued without this node, or the caller has
+// seen another lineage than this node's. A caller that asks for the members decides itself.
 func checkLineage(n *Node, request *clusterpb.Request) error {
 	if err := n.Err(); errors.Is(err, journal.ErrOtherLineage) {
 		return err

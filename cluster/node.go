@@ -169,7 +169,8 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 	return n, nil
 }
 
-// ownDefinitions returns what every node registers by itself: the code of schedules and of bulk jobs.
+// ownDefinitions returns what every node registers by itself: the code of schedules and of bulk
+// jobs.
 func ownDefinitions() []replay.Definition {
 	return slices.Concat(bulk.Definitions(bulkControl), schedules.Definitions(schedules.Control{
 		Parent: func(ctx context.Context, id string) (string, error) {

@@ -240,8 +240,8 @@ func expectStall(t *testing.T, node *Node, id string) {
 	}
 }
 
-// warningsMax is how many warnings a node may log in TestNode_HealthyOperationsLogNoError, mostly of
-// slow disks and large commits on a busy machine. It logs none on an idle one.
+// warningsMax is how many warnings a node may log in TestNode_HealthyOperationsLogNoError, mostly
+// of slow disks and large commits on a busy machine. It logs none on an idle one.
 const warningsMax = 8
 
 // Healthy operations log no error: three nodes found a cluster one after the other, are restarted

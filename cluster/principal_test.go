@@ -147,8 +147,8 @@ func TestPrincipal_OfNodeClients(t *testing.T) {
 	}
 }
 
-// Authorize decides for the users of a node's own program, as principals of their own kind. A remote
-// client knows no rights of users.
+// Authorize decides for the users of a node's own program, as principals of their own kind. A
+// remote client knows no rights of users.
 func TestAuthorize_UsersOfNode(t *testing.T) {
 	trusted := newAuthority(t)
 	nodes, _ := startWithTLS(t, trusted, func(_ int, config *Config) {

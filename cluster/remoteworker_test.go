@@ -39,8 +39,8 @@ func usesOf(t *testing.T, client *Client) map[string]int {
 	return uses
 }
 
-// A worker is a client, has only the activities, and gets what nodes get: interceptors, headers, the
-// client in its context.
+// A worker is a client, has only the activities, and gets what nodes get: interceptors, headers,
+// the client in its context.
 func TestRemoteWorker_RunsActivities(t *testing.T) {
 	checkGoroutineLeaks(t)
 	orchestrations := newAttemptRecorder().definitions("nowhere")[1:]
@@ -77,8 +77,8 @@ func TestRemoteWorker_RunsActivities(t *testing.T) {
 	}
 }
 
-// Attempts are spread by the share of the slots in use: over the leader and two workers with the same
-// certificate and name.
+// Attempts are spread by the share of the slots in use: over the leader and two workers with the
+// same certificate and name.
 func TestRemoteWorker_SpreadByFreeSlots(t *testing.T) {
 	checkGoroutineLeaks(t)
 	w := newAttemptRecorder()
@@ -195,7 +195,8 @@ func TestRemoteWorker_DrainTimeoutPasses(t *testing.T) {
 	}
 }
 
-// A worker that is closed runs what has begun to its end, and gives back at once what waits for a slot.
+// A worker that is closed runs what has begun to its end, and gives back at once what waits for a
+// slot.
 func TestRemoteWorker_DrainsOnClose(t *testing.T) {
 	checkGoroutineLeaks(t)
 	first, second := newAttemptRecorder(), newAttemptRecorder()
@@ -232,8 +233,8 @@ func TestRemoteWorker_DrainsOnClose(t *testing.T) {
 	}
 }
 
-// After kill -9 of a worker's process its attempts begin on another, under the same numbers, and each
-// activity is completed once.
+// After kill -9 of a worker's process its attempts begin on another, under the same numbers, and
+// each activity is completed once.
 func TestRemoteWorker_ProcessIsKilled(t *testing.T) {
 	checkGoroutineLeaks(t)
 	peers := loopbackPeers(t, 3)
@@ -274,8 +275,8 @@ func TestRemoteWorker_ProcessIsKilled(t *testing.T) {
 	awaitWorkers(t, client, 1)
 }
 
-// checkCompletedOnce checks that an instance has n activities, each with one completion of its first
-// attempt.
+// checkCompletedOnce checks that an instance has n activities, each with one completion of its
+// first attempt.
 func checkCompletedOnce(t *testing.T, client *Client, id string, n int) {
 	t.Helper()
 	history, err := client.History(testContext(t), id)
@@ -361,8 +362,8 @@ func TestRemoteWorker_Hundred(t *testing.T) {
 	}
 }
 
-// A client's certificate permits to run activities only if Authorize does, and never to register as a
-// node.
+// A client's certificate permits to run activities only if Authorize does, and never to register as
+// a node.
 func TestRemoteWorker_NeedsRight(t *testing.T) {
 	checkGoroutineLeaks(t)
 	trusted, w := newAuthority(t), newAttemptRecorder()

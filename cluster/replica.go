@@ -250,8 +250,8 @@ func refusesRead(n *Node, request *clusterpb.Request) bool {
 	return isQuarantined(n.partitionFor(request), request.Instance)
 }
 
-// actorsJournal is the journal of the actors: they do not run an instance that is stopped because its
-// replicas disagree.
+// actorsJournal is the journal of the actors: they do not run an instance that is stopped because
+// its replicas disagree.
 type actorsJournal struct{ *journal.Journal }
 
 // Events implements actors.Journal.
@@ -304,8 +304,8 @@ func sign(ctx context.Context, pa *partition, s *statement.Statement) (*clusterp
 	return &clusterpb.SignedDigest{Statement: encoded, Signature: ed25519.Sign(statement.SigningKey(secret, s.Cluster), encoded)}, nil
 }
 
-// prove returns a signed root that covers an execution of an instance with all the events that it has
-// now, and what else it covers of the instance.
+// prove returns a signed root that covers an execution of an instance with all the events that it
+// has now, and what else it covers of the instance.
 func prove(ctx context.Context, pa *partition, r *clusterpb.Request) (*clusterpb.Response, error) {
 	comparing := pa.comparing.Load()
 	known, ok := pa.journal.Instance(r.Instance)
@@ -385,7 +385,8 @@ func (r *replicaCalls) signingKey(ctx context.Context, _ *clusterpb.Request) (*c
 	return &clusterpb.Response{Result: &clusterpb.Response_SigningKey{SigningKey: &clusterpb.SigningKey{Key: key, Cluster: id}}}, nil
 }
 
-// verifyReplicas begins or follows a comparison of all instances of a partition that this node leads.
+// verifyReplicas begins or follows a comparison of all instances of a partition that this node
+// leads.
 func verifyReplicas(pa *partition, r *clusterpb.VerifyRequest) (*clusterpb.Response, error) {
 	if pa.node.config.InMemory {
 		return nil, backup.ErrInMemory

@@ -37,8 +37,8 @@ func reportsOf(t testing.TB, ctx context.Context, client *Client) []access.NodeR
 	return reports
 }
 
-// Every client of a cluster, and a remote one, gets the reports of all nodes. They agree on the leader
-// and on what ran.
+// Every client of a cluster, and a remote one, gets the reports of all nodes. They agree on the
+// leader and on what ran.
 func TestReports_OfAllNodes(t *testing.T) {
 	trusted := newAuthority(t)
 	nodes, _ := startWithTLS(t, trusted, nil)

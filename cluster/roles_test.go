@@ -20,9 +20,9 @@ import (
 // rolePartitions is the number of partitions in these tests.
 const rolePartitions = 2
 
-// startWithRoles starts founders n1 and so on, and nodes that join after them. Node i is in zones[i].
-// Voters that are gone are replaced after two seconds. So many nodes on few processors miss heartbeats
-// that are due five times a second.
+// startWithRoles starts founders n1 and so on, and nodes that join after them. Node i is in
+// zones[i]. Voters that are gone are replaced after two seconds. So many nodes on few processors
+// miss heartbeats that are due five times a second.
 func startWithRoles(t *testing.T, founders, voters int, zones ...string) *testCluster {
 	t.Helper()
 	change := func(config *Config, zone string) {

@@ -230,7 +230,8 @@ func (r *router) sendMessage(ctx context.Context, m *actors.OutgoingMessage) err
 }
 
 // checkForgotten decides what follows if the receiver's partition does not know whether it has
-// recorded a message. The latest run of the receiver has not recorded it, so it is sent as a new one.
+// recorded a message. The latest run of the receiver has not recorded it, so it is sent as a new
+// one.
 func (r *router) checkForgotten(ctx context.Context, m *actors.OutgoingMessage, forgotten error) error {
 	request := &clusterpb.Request{Instance: m.Instance, RejectIfStalled: true, Call: &clusterpb.Request_Get{Get: new(clusterpb.GetRequest)}}
 	response, err := r.call(ctx, request)
@@ -244,7 +245,8 @@ func (r *router) checkForgotten(ctx context.Context, m *actors.OutgoingMessage, 
 	return forgotten
 }
 
-// appliedIndexOf returns the journal index up to which this node knows the partition of an instance.
+// appliedIndexOf returns the journal index up to which this node knows the partition of an
+// instance.
 func (r *router) appliedIndexOf(instance string) uint64 {
 	pa := r.node.partitionOf(instance)
 	return max(pa.seenIndex.Load(), pa.journal.AppliedIndex())

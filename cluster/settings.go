@@ -33,12 +33,12 @@ type Settings struct {
 	// most 1,000 entries. Partitions share a rate equally. After a change of leader or of the rate
 	// one attempt may begin too early. Defaults to no bounds.
 	ActivityRates map[string]Rate
-	// ActivityPlacement says where an attempt of an activity begins if several nodes and workers (of
-	// [Dial], with DialConfig.Definitions) have a free slot for it: "leader first", "spread" or "workers
-	// first". With "leader first", the leader's node uses all its slots first, and further attempts
-	// begin where the smallest share of the slots is in use. With "spread", it uses only an eighth of
-	// its slots first. With "workers first", nodes run only what no worker has a free slot for. See also
-	// Config.LeaderExempt. Defaults to "leader first".
+	// ActivityPlacement says where an attempt of an activity begins if several nodes and workers
+	// (of [Dial], with DialConfig.Definitions) have a free slot for it: "leader first", "spread" or
+	// "workers first". With "leader first", the leader's node uses all its slots first, and further
+	// attempts begin where the smallest share of the slots is in use. With "spread", it uses only
+	// an eighth of its slots first. With "workers first", nodes run only what no worker has a free
+	// slot for. See also Config.LeaderExempt. Defaults to "leader first".
 	ActivityPlacement string
 	// Limits bounds each instance.
 	Limits Limits
@@ -53,23 +53,23 @@ type Settings struct {
 	// every node that asks; with TLS, every node that has a certificate for its name.
 	RequireJoinToken bool
 	// Voters is how many members vote: 3, 5 or 7. Further members are standbys: they have the same
-	// data and no vote, and replace voters that are gone. As long as the cluster has no more members
-	// than that, each votes. Defaults to 5.
+	// data and no vote, and replace voters that are gone. As long as the cluster has no more
+	// members than that, each votes. Defaults to 5.
 	Voters int
-	// ReplaceVoterAfter is how long a voter may not answer before a standby replaces it: 1 s to 24 h. It
-	// should be longer than a restart takes. Defaults to 1 min.
+	// ReplaceVoterAfter is how long a voter may not answer before a standby replaces it: 1 s to 24
+	// h. It should be longer than a restart takes. Defaults to 1 min.
 	ReplaceVoterAfter time.Duration
-	// ReplaceLostAfter makes a node that has lost its Dir come back by itself: a member that presents
-	// another Dir gets the place of the lost one, as with [Client.AdoptNode], after the cluster had no
-	// answer from the lost one for this long. It has no vote until it has caught up. A majority of the
-	// other voters must answer with their own Dirs, and only one Dir is replaced at a time: while
-	// another member that is no standby has no vote, none is. With TLS the node's certificate is required, but no join
-	// token. Do not set it if nodes are started from copies or backups of a Dir. 5 s to 24 h. Defaults
-	// to 0: a lost Dir is replaced only by AdoptNode.
+	// ReplaceLostAfter makes a node that has lost its Dir come back by itself: a member that
+	// presents another Dir gets the place of the lost one, as with [Client.AdoptNode], after the
+	// cluster had no answer from the lost one for this long. It has no vote until it has caught up.
+	// A majority of the other voters must answer with their own Dirs, and only one Dir is replaced
+	// at a time: while another member that is no standby has no vote, none is. With TLS the node's
+	// certificate is required, but no join token. Do not set it if nodes are started from copies or
+	// backups of a Dir. 5 s to 24 h. Defaults to 0: a lost Dir is replaced only by AdoptNode.
 	ReplaceLostAfter time.Duration
-	// ConfirmProtocolAfter is how long all members speak a newer protocol before the cluster uses it by
-	// itself. Until then each node may return to the previous build; "tenuto cluster finalize" ends the
-	// wait. A new cluster does not wait. 1 s to 366 days. Defaults to 24 h.
+	// ConfirmProtocolAfter is how long all members speak a newer protocol before the cluster uses
+	// it by itself. Until then each node may return to the previous build; "tenuto cluster
+	// finalize" ends the wait. A new cluster does not wait. 1 s to 366 days. Defaults to 24 h.
 	ConfirmProtocolAfter time.Duration
 }
 
@@ -77,8 +77,8 @@ type Settings struct {
 type Rate struct {
 	// PerSecond is the mean number of attempts that begin per second, 1e-6 to 1e6.
 	PerSecond float64
-	// Burst is how many attempts may begin at once after a pause: at most 1,000,000, and no more than
-	// begin in a year. Defaults to 1.
+	// Burst is how many attempts may begin at once after a pause: at most 1,000,000, and no more
+	// than begin in a year. Defaults to 1.
 	Burst int
 }
 
@@ -89,8 +89,8 @@ type Limits struct {
 	// instance that exceeds it is terminated, with the reason. Defaults to 10,000.
 	Open int
 	// Buffered and BufferedBytes bound the external events that wait for code to take them, in
-	// events and in bytes of their payloads. Further events are rejected with a [BusyError]. Default
-	// to 10,000 and 16 MiB.
+	// events and in bytes of their payloads. Further events are rejected with a [BusyError].
+	// Default to 10,000 and 16 MiB.
 	Buffered      int
 	BufferedBytes int
 	// HistoryEvents and HistoryBytes bound the history of one execution, in events and in bytes of
@@ -464,7 +464,8 @@ func checkPauseActivity(r *clusterpb.PauseActivityRequest) error {
 		checkText("request ID", r.GetRequestId(), 1, actors.RequestIDMax))
 }
 
-// pauseActivity pauses an activity, or resumes it. It changes the latest settings, whatever they are.
+// pauseActivity pauses an activity, or resumes it. It changes the latest settings, whatever they
+// are.
 func (h *memberHandler) pauseActivity(ctx context.Context, request *clusterpb.Request, r *clusterpb.PauseActivityRequest) (*clusterpb.Response, error) {
 	done := &clusterpb.Response{Result: &clusterpb.Response_PauseActivity{PauseActivity: new(clusterpb.PauseActivityResult)}}
 	h.awaitSettingsProtocol(ctx)

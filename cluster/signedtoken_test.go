@@ -200,8 +200,8 @@ func TestSignedToken_CompletesOnAnyNode(t *testing.T) {
 	}
 }
 
-// An attempt on a worker without a replica gets tokens as on a node. The leader signs them, and only for
-// attempts that run on workers of the caller.
+// An attempt on a worker without a replica gets tokens as on a node. The leader signs them, and
+// only for attempts that run on workers of the caller.
 func TestSignedToken_OfRemoteWorker(t *testing.T) {
 	checkGoroutineLeaks(t)
 	trusted, s, w := newAuthority(t), newSignedTokens(), newAttemptRecorder()

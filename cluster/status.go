@@ -68,16 +68,16 @@ type Status struct {
 	Err error
 	// Mismatch is why the instance is stalled.
 	Mismatch *replay.Mismatch
-	// Quarantined are the nodes whose replicas of the instance are not used, because they differ from
-	// those of the majority. They are repaired from these.
+	// Quarantined are the nodes whose replicas of the instance are not used, because they differ
+	// from those of the majority. They are repaired from these.
 	Quarantined []string
 	// AppliedIndex is a journal index: the status shows all entries up to it. Get sets it.
 	AppliedIndex uint64
 	// Continued is "restored" if the cluster was restored from a backup after the run began, or
 	// "recovered" if it was recovered after the loss of a majority (packages cluster/backup and
-	// cluster/recovery); the latest of these counts, and it is "" if there was none. What the run did
-	// after the journal index ContinuedIndex, in the cluster that was lost, is lost. ContinuedAt is when
-	// the cluster was restored or recovered, by the wall clock.
+	// cluster/recovery); the latest of these counts, and it is "" if there was none. What the run
+	// did after the journal index ContinuedIndex, in the cluster that was lost, is lost.
+	// ContinuedAt is when the cluster was restored or recovered, by the wall clock.
 	Continued      string
 	ContinuedAt    time.Time
 	ContinuedIndex uint64

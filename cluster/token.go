@@ -281,9 +281,9 @@ func (c *completionTokens) lineages() (ids []string) {
 	return ids
 }
 
-// checkEarlier returns an error for a token that an earlier lineage has signed, unless its activity was
-// scheduled before the next lineage began. After that the earlier one may have scheduled another
-// activity with the same event_id, whose result this is.
+// checkEarlier returns an error for a token that an earlier lineage has signed, unless its activity
+// was scheduled before the next lineage began. After that the earlier one may have scheduled
+// another activity with the same event_id, whose result this is.
 func (c *completionTokens) checkEarlier(a *replay.Attempt, lineage string) error {
 	pa := c.node.partitionOf(a.Instance)
 	all := pa.journal.Lineages()

@@ -108,12 +108,13 @@ func (h *memberHandler) checkMemberProtocol(node string, newest uint32) error {
 // cluster uses. A leader checks only while it speaks a newer one itself.
 const raiseInterval = time.Second
 
-// A protocolKeeper decides, on the leader of a partition, which protocol the cluster uses. The first
-// partition decides, and the others follow it.
+// A protocolKeeper decides, on the leader of a partition, which protocol the cluster uses. The
+// first partition decides, and the others follow it.
 type protocolKeeper struct{ partition *partition }
 
-// run raises the protocol when that is due, and records the settings and the completion key as soon as
-// all members can read them. It returns when the protocol is this node's newest, or when ctx ends.
+// run raises the protocol when that is due, and records the settings and the completion key as soon
+// as all members can read them. It returns when the protocol is this node's newest, or when ctx
+// ends.
 func (k protocolKeeper) run(ctx context.Context) {
 	pa := k.partition
 	for {
@@ -326,8 +327,8 @@ func (k protocolKeeper) finalize(ctx context.Context, request *clusterpb.Request
 	return &clusterpb.Response{Result: &clusterpb.Response_Finalize{Finalize: result}}, nil
 }
 
-// checkMembersSpeak returns an error that names a member which does not speak a protocol, or does not
-// answer.
+// checkMembersSpeak returns an error that names a member which does not speak a protocol, or does
+// not answer.
 func checkMembersSpeak(spoken []*clusterpb.MemberProtocol, required uint32) error {
 	for _, of := range spoken {
 		switch {

@@ -31,8 +31,8 @@ func expectVersionError(t *testing.T, config Config) *VersionError {
 	return rejected
 }
 
-// finalizeProtocol makes the cluster use the newest protocol, as package operate does. It repeats what
-// is refused because a node has just been restarted.
+// finalizeProtocol makes the cluster use the newest protocol, as package operate does. It repeats
+// what is refused because a node has just been restarted.
 func finalizeProtocol(t *testing.T, client *Client) {
 	t.Helper()
 	eventually(t, "the protocol is confirmed", func() bool { return tryFinalize(t, client) == nil })
@@ -118,8 +118,8 @@ func (u upgradedCluster) awaitNext(protocol uint32) {
 }
 
 // Nodes of this protocol and of the previous one work side by side during a rolling upgrade and
-// downgrade under load, also after all had been upgraded. When the protocol is confirmed, the cluster
-// uses it, and a node that does not is rejected.
+// downgrade under load, also after all had been upgraded. When the protocol is confirmed, the
+// cluster uses it, and a node that does not is rejected.
 func TestUpgrade_RollingUpgradeLosesNothing(t *testing.T) {
 	if shorttest.Race {
 		// It writes the new address of a peer under a lock (raft.go:625) and reads the ID next to
@@ -172,8 +172,8 @@ func TestUpgrade_RollingUpgradeLosesNothing(t *testing.T) {
 	}
 }
 
-// A cluster uses a newer protocol by itself when all members have spoken it for as long as the settings
-// say, also with leaders in between. A member that does not answer delays it.
+// A cluster uses a newer protocol by itself when all members have spoken it for as long as the
+// settings say, also with leaders in between. A member that does not answer delays it.
 func TestUpgrade_ConfirmedByItself(t *testing.T) {
 	const older, newer = protocolVersion - 1, protocolVersion
 	config := Config{Dir: t.TempDir(), Definitions: definitions(), protocol: older, Settings: Settings{ConfirmProtocolAfter: time.Hour}}
@@ -209,8 +209,8 @@ func TestUpgrade_ConfirmedByItself(t *testing.T) {
 	}
 }
 
-// A leader of the earlier build does not know since when all speak the next protocol: the time begins
-// again after it.
+// A leader of the earlier build does not know since when all speak the next protocol: the time
+// begins again after it.
 func TestUpgrade_WaitsAnewAfterReturn(t *testing.T) {
 	const older, newer = protocolVersion - 1, protocolVersion
 	config := Config{Dir: t.TempDir(), Definitions: definitions(), protocol: older, Settings: Settings{ConfirmProtocolAfter: time.Hour}}

@@ -292,8 +292,8 @@ func workersResponse(all []*clusterpb.ConnectedWorker) *clusterpb.Response {
 	return &clusterpb.Response{Result: &clusterpb.Response_ListWorkers{ListWorkers: &clusterpb.ListWorkersResult{Workers: all}}}
 }
 
-// fanOutWorkers lists the workers of the leaders of all partitions. Each worker is connected to every
-// leader, which knows how many slots its own attempts use.
+// fanOutWorkers lists the workers of the leaders of all partitions. Each worker is connected to
+// every leader, which knows how many slots its own attempts use.
 func (s *scatterGather) fanOutWorkers(ctx context.Context, request *clusterpb.Request) (*clusterpb.Response, error) {
 	parts, err := s.fanOutEach(request, func(pa *partition) (*clusterpb.Response, error) { return pa.callPartition(ctx, request) })
 	if err != nil {
@@ -425,10 +425,10 @@ func (c DialConfig) validateWorker() error {
 const drainTimeoutDefault = 10 * time.Second
 
 // activitiesMaxMax bounds DialConfig.ActivitiesMax.
-const activitiesMaxMax = 1 << 20
+const activitiesMaxMax = session.SlotsMax
 
-// runWorker makes a client run activities, until release. It returns an error if the cluster refuses
-// that.
+// runWorker makes a client run activities, until release. It returns an error if the cluster
+// refuses that.
 func (r *remoteTransport) runWorker(ctx context.Context, client *Client) error {
 	registry, err := engine.NewRegistry(r.config.Definitions...)
 	if err != nil {
@@ -470,7 +470,8 @@ func (w *remoteWorker) open(partitions int, completionURL string) {
 	})
 }
 
-// signToken asks the leader to sign a token of an attempt that runs here: a worker has no completion key.
+// signToken asks the leader to sign a token of an attempt that runs here: a worker has no
+// completion key.
 func (w *remoteWorker) signToken(ctx context.Context, a *replay.Attempt, lifetime time.Duration) (string, error) {
 	ref := &journalpb.OperationRef{Instance: a.Instance, Incarnation: a.Incarnation, Execution: a.Execution, EventId: a.EventID}
 	request := &clusterpb.SignTokenRequest{Attempt: &clusterpb.AttemptID{Ref: ref, Number: uint32(a.Number)}, Lifetime: int64(lifetime)}
@@ -493,8 +494,8 @@ func checkSignToken(r *clusterpb.Request) error {
 	return nil
 }
 
-// signTokenOfWorker signs a token of an attempt that runs on a worker of the caller, so that the right to
-// run activities is not one to complete those of others.
+// signTokenOfWorker signs a token of an attempt that runs on a worker of the caller, so that the
+// right to run activities is not one to complete those of others.
 func signTokenOfWorker(ctx context.Context, pa *partition, p *actors.Partition, request *clusterpb.Request) (*clusterpb.Response, error) {
 	if err := checkSignToken(request); err != nil {
 		return nil, err
@@ -539,9 +540,9 @@ func (w *remoteWorker) loop(number int, known *remotePartition) *worker.Loop {
 	}
 }
 
-// stop lets the attempts that have begun end, for up to DrainTimeout, and cancels the others. Then it
-// tells the leaders that the worker drains, and waits up to StopGrace for bodies, which can still call
-// the cluster. It may be called twice.
+// stop lets the attempts that have begun end, for up to DrainTimeout, and cancels the others. Then
+// it tells the leaders that the worker drains, and waits up to StopGrace for bodies, which can
+// still call the cluster. It may be called twice.
 func (w *remoteWorker) stop() {
 	if w == nil {
 		return

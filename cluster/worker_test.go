@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/actors/session"
+	"github.com/tenuto-dev/tenuto/proto/clusterpb"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -352,5 +355,24 @@ func TestClientFrom_StopOfNodeUsesUpNoAttempt(t *testing.T) {
 	}
 	if status, err := client.Wait(ctx, run.ID); err != nil || status.State != Completed {
 		t.Errorf("%+v, %v", status, err)
+	}
+}
+
+func TestCheckFromWorker_RejectsIncompleteAttemptIDs(t *testing.T) {
+	ref := &journalpb.OperationRef{Instance: "i", Execution: 1, EventId: 2}
+	whole := &clusterpb.AttemptID{Ref: ref, Number: 1}
+	for name, id := range map[string]*clusterpb.AttemptID{
+		"none": nil, "empty": {}, "no operation": {Number: 1}, "no number": {Ref: ref}, "": whole,
+	} {
+		for kind, m := range map[string]*clusterpb.FromWorker{
+			"running":        session.Running(id, "a", 0),
+			"heartbeat":      session.Heartbeat(id, nil),
+			"result":         {Message: &clusterpb.FromWorker_Result{Result: &clusterpb.AttemptResult{Attempt: id}}},
+			"stop assigning": session.StopAssigning(whole, id),
+		} {
+			if err := checkFromWorker(m, Principal{PrincipalNode, "n1"}); (err == nil) != (id == whole) {
+				t.Errorf("%s with the attempt ID %q: %v", kind, name, err)
+			}
+		}
 	}
 }

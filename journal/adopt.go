@@ -32,11 +32,11 @@ func (m *members) AdoptMember(ctx context.Context, node, identity string) error 
 // ErrNotReplaced: the conditions under which the leader itself adopts a directory do not hold yet.
 var ErrNotReplaced = errors.New("the recorded directory is not replaced yet")
 
-// ReplaceLostDirectory does what AdoptMember does, if the recorded directory of the member appears to
-// be lost: the member has not answered this leader with it for the grace, and a majority of the other
-// voters answers with theirs. It replaces one directory at a time: each other member that is to have a
-// vote must have it. So a directory that was replaced before has caught up, and holds what the lost one had
-// acknowledged.
+// ReplaceLostDirectory does what AdoptMember does, if the recorded directory of the member appears
+// to be lost: the member has not answered this leader with it for the grace, and a majority of the
+// other voters answers with theirs. It replaces one directory at a time: each other member that is
+// to have a vote must have it. So a directory that was replaced before has caught up, and holds
+// what the lost one had acknowledged.
 //
 // Errors: ErrNotReplaced with the reason, and those of AdoptMember.
 func (m *members) ReplaceLostDirectory(ctx context.Context, node, identity string, grace time.Duration) error {

@@ -38,8 +38,9 @@ type Config struct {
 	// reported that its directory is new as well. Defaults to this node alone.
 	Peers []Peer
 	// Founders returns Peers with their present addresses, "" where unknown, or why this node must
-	// not agree to found the partition now. It is called about 20 times a second and for questions of
-	// other nodes, until this node has a log. It must not block. Defaults to the addresses in Peers.
+	// not agree to found the partition now. It is called about 20 times a second and for questions
+	// of other nodes, until this node has a log. It must not block. Defaults to the addresses in
+	// Peers.
 	Founders func() ([]Peer, error)
 	// AddressBook holds where members can be reached if their recorded addresses are outdated.
 	// Defaults to none.
@@ -147,10 +148,10 @@ type Config struct {
 	// AppendBytesMax is the maximum size of an encoded record. Defaults to 4 MiB.
 	AppendBytesMax int
 
-	// AskLineages returns the LineageIDs of the node at an address, if it belongs to this cluster and
-	// answers; otherwise none. A node asks the other members before it takes part in elections, and
-	// while it leads those that do not answer it over Network, which may reject it. Defaults to not
-	// asking.
+	// AskLineages returns the LineageIDs of the node at an address, if it belongs to this cluster
+	// and answers; otherwise none. A node asks the other members before it takes part in elections,
+	// and while it leads those that do not answer it over Network, which may reject it. Defaults to
+	// not asking.
 	AskLineages func(ctx context.Context, address string) []string
 
 	tests testHooks
@@ -175,9 +176,9 @@ type Peer struct {
 	Session  string
 }
 
-// An AddressBook holds where members can be reached now. An entry may be wrong: every connection for
-// Raft verifies which directory is at the other end. Its methods must not block. They are called
-// concurrently.
+// An AddressBook holds where members can be reached now. An entry may be wrong: every connection
+// for Raft verifies which directory is at the other end. Its methods must not block. They are
+// called concurrently.
 type AddressBook interface {
 	// Resolve returns the address at which to dial the member with that identity of its directory.
 	// recorded is its address in the configuration.

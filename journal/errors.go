@@ -89,15 +89,15 @@ func (*VersionError) Is(target error) bool { return target == ErrProtocol }
 var ErrOtherLineage = errors.New("the cluster has continued as another lineage")
 
 // LineageError: two nodes, or a node and a caller, are of different lineages of a cluster that was
-// restored or recovered. Nothing happened. If the other lineage continues that of this node, this node
-// has stopped for good. It matches ErrOtherLineage.
+// restored or recovered. Nothing happened. If the other lineage continues that of this node, this
+// node has stopped for good. It matches ErrOtherLineage.
 type LineageError struct {
 	// Other is the node of the other lineage; "" if it is a caller.
 	Other string
 	// Own and Latest are the IDs of this node's lineage and of the other; "" before the first.
 	Own, Latest string
-	// Ended means that the other lineage continues this one. Path is the file that records it, "" in
-	// memory.
+	// Ended means that the other lineage continues this one. Path is the file that records it, ""
+	// in memory.
 	Ended bool
 	Path  string
 }
@@ -170,8 +170,8 @@ func (e *IdentityError) Error() string {
 	return fmt.Sprintf("%s belongs to %q, not to %q", e.Dir, e.Have, e.Want)
 }
 
-// ErrPartitionCount: the node is configured for another number of partitions than the cluster has. A
-// [PartitionCountError] is one.
+// ErrPartitionCount: the node is configured for another number of partitions than the cluster has.
+// A [PartitionCountError] is one.
 var ErrPartitionCount = errors.New("tenuto: the node is configured for another number of partitions")
 
 // PartitionCountError: the directory belongs to a cluster with another number of partitions. That

@@ -1,17 +1,21 @@
 package journal
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"hash/crc32"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tenuto-dev/tenuto/internal/frame"
 	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftlog/raftlogtest"
@@ -117,8 +121,8 @@ func TestOpen_LaterFormatRejectedUnchanged(t *testing.T) {
 	}
 }
 
-// Nodes of adjacent builds read each other's JSON, so its keys are those of earlier builds, whatever
-// the fields are called.
+// Nodes of adjacent builds read each other's JSON, so its keys are those of earlier builds,
+// whatever the fields are called.
 func TestJSON_KeepsKeysOfEarlierBuilds(t *testing.T) {
 	for name, value := range map[string]any{
 		`{"node":"n","identity":"","starts":0,"session":"","refusal":"r","other":true,"recorded":"i","copied":true}`: handshakeReply{
@@ -129,5 +133,58 @@ func TestJSON_KeepsKeysOfEarlierBuilds(t *testing.T) {
 		if encoded, err := json.Marshal(value); err != nil || string(encoded) != name {
 			t.Errorf("%s, %v; want %s", encoded, err, name)
 		}
+	}
+}
+
+func TestCheckLineageEnded_LaterFormatRejected(t *testing.T) {
+	for _, format := range []int{0, endedLineageFormat, endedLineageFormat + 1} {
+		dir := t.TempDir()
+		var content bytes.Buffer
+		err := frame.WriteJSON(&content, "", &endedLineage{Format: format, Own: "a", Latest: "b", Node: "n2"})
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, endedLineageFile), content.Bytes(), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = checkLineageEnded(dir)
+		var other *FormatError
+		if known := format == endedLineageFormat; errors.As(err, &other) == known || errors.Is(err, ErrOtherLineage) != known {
+			t.Errorf("format %d: %v", format, err)
+		}
+	}
+}
+
+// lockProbe is the output of a logger, which reports whether a lock is free while it is written to.
+type lockProbe struct {
+	mu   *sync.Mutex
+	free bool
+}
+
+func (p *lockProbe) Write(text []byte) (int, error) {
+	if p.free = p.mu.TryLock(); p.free {
+		p.mu.Unlock()
+	}
+	return len(text), nil
+}
+
+// The end of a lineage is recorded once, and without a lock: calls in the meantime do not wait.
+func TestLineageEnd_RecordsWithoutLock(t *testing.T) {
+	l := &lineages{config: &Config{Dir: filepath.Join(t.TempDir(), "missing")}}
+	probe := &lockProbe{mu: &l.mu}
+	l.config.Logger = slog.New(slog.NewTextHandler(probe, nil))
+	first, failed := &LineageError{Own: "a", Latest: "b"}, 0
+	l.fail = func(err error) error {
+		failed++
+		if again := l.end(&LineageError{Own: "a", Latest: "c"}); again != error(first) || err != error(first) {
+			t.Errorf("the node fails with %v, then %v", err, again)
+		}
+		return err
+	}
+	if err := l.end(first); err != error(first) || failed != 1 || !first.Ended || first.Path == "" {
+		t.Errorf("%d failures, error %+v", failed, err)
+	}
+	if !probe.free {
+		t.Error("the lock was held while the file was written")
 	}
 }

@@ -49,7 +49,8 @@ type handshake struct {
 	// CopySession is set only in a probe: the session of another process that has sent the same
 	// identity as the probed node.
 	CopySession string `json:"rival,omitempty"`
-	// Lineages are the LineageIDs of the sender. Builds without lineages send none, and ignore them.
+	// Lineages are the LineageIDs of the sender. Builds without lineages send none, and ignore
+	// them.
 	Lineages []string `json:"lineages,omitempty"`
 }
 
@@ -146,7 +147,8 @@ func (i *identities) handleRejection(r *handshakeReply) error {
 	return nil
 }
 
-// recordDirectoryRejection records that another node has rejected this one because of its directory.
+// recordDirectoryRejection records that another node has rejected this one because of its
+// directory.
 func (i *identities) recordDirectoryRejection(by string, err *DirectoryError) {
 	before := i.directoryRejection.Swap(err)
 	if before == nil || *before != *err {

@@ -134,9 +134,9 @@ func (d *directory) decodeDirectoryID(path string, content []byte) error {
 	return nil
 }
 
-// lineages compares the lineage of this node with those of others. A node whose lineage was continued
-// by another one must not serve: the cluster goes on without it. It learns of that from any node of the
-// other lineage, whichever of the two connects, and records it in its directory.
+// lineages compares the lineage of this node with those of others. A node whose lineage was
+// continued by another one must not serve: the cluster goes on without it. It learns of that from
+// any node of the other lineage, whichever of the two connects, and records it in its directory.
 type lineages struct {
 	config  *Config
 	machine *state.Machine // set before Raft starts
@@ -161,8 +161,8 @@ type endedLineage struct {
 }
 
 // LineageIDs returns the IDs of the latest lineages that this node's data continues, oldest first,
-// beginning with "" for the cluster as it was founded. It returns none while the node has no data: then
-// the leader may send it those of any lineage.
+// beginning with "" for the cluster as it was founded. It returns none while the node has no data:
+// then the leader may send it those of any lineage.
 func (l *lineages) LineageIDs() []string {
 	// Read before the lineages: a state that has applied an entry has its lineages.
 	applied, _ := l.machine.Applied()
@@ -175,9 +175,10 @@ func (l *lineages) LineageIDs() []string {
 	return append([]string{""}, lineage.IDs(l.machine.Lineages())...)
 }
 
-// CheckLineages returns a *LineageError if another node, with the same cluster name, belongs to another
-// lineage; others are its LineageIDs. If that lineage continues this one, this node fails for good. A
-// node without data, or of a build that does not name its lineages, is of no other lineage.
+// CheckLineages returns a *LineageError if another node, with the same cluster name, belongs to
+// another lineage; others are its LineageIDs. If that lineage continues this one, this node fails
+// for good. A node without data, or of a build that does not name its lineages, is of no other
+// lineage.
 func (l *lineages) CheckLineages(node string, others []string) error {
 	own := l.LineageIDs()
 	err := &LineageError{Other: node, Own: lineage.Latest(own), Latest: lineage.Latest(others)}
@@ -202,27 +203,33 @@ func (l *lineages) CheckCaller(seen string) error {
 	return nil
 }
 
-// end records that this node's lineage was continued by another, and fails the node.
+// end records that this node's lineage was continued by another, and fails the node. Calls after
+// the first return its error at once: they do not wait for the disk.
 func (l *lineages) end(err *LineageError) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ended != nil {
-		return l.ended
-	}
 	err.Ended = true
 	if dir := l.config.Dir; dir != "" {
 		err.Path = filepath.Join(dir, endedLineageFile)
+	}
+	l.mu.Lock()
+	ended := l.ended
+	if ended == nil {
+		l.ended = err
+	}
+	l.mu.Unlock()
+	if ended != nil {
+		return ended
+	}
+	if err.Path != "" {
 		var content bytes.Buffer
 		failed := frame.WriteJSON(&content, "", &endedLineage{endedLineageFormat, err.Own, err.Latest, err.Other})
 		if failed == nil {
-			failed = diskfile.WriteAtomic(dir, endedLineageFile, content.Bytes())
+			failed = diskfile.WriteAtomic(l.config.Dir, endedLineageFile, content.Bytes())
 		}
 		if failed != nil {
 			l.config.Logger.Error("cannot record that another lineage continues the cluster; a restarted node learns it again",
 				"path", err.Path, "error", failed)
 		}
 	}
-	l.ended = err
 	_ = l.fail(err)
 	return err
 }
@@ -245,6 +252,9 @@ func checkLineageEnded(dir string) error {
 	if err := frame.ReadJSON(bytes.NewReader(content), &ended); err != nil {
 		return &DamagedError{Path: path, Reason: err.Error()}
 	}
+	if ended.Format != endedLineageFormat {
+		return &FormatError{Path: path, Want: fmt.Sprint(endedLineageFormat), Have: fmt.Sprint(ended.Format)}
+	}
 	return &LineageError{Other: ended.Node, Own: ended.Own, Latest: ended.Latest, Ended: true, Path: path}
 }
 
@@ -255,8 +265,8 @@ const (
 	lineagesInterval = 5 * time.Second
 )
 
-// ask asks the nodes at some addresses for their lineages, for up to lineagesTimeout, and compares them
-// as CheckLineages does.
+// ask asks the nodes at some addresses for their lineages, for up to lineagesTimeout, and compares
+// them as CheckLineages does.
 func (l *lineages) ask(ctx context.Context, addresses []string) error {
 	if l.config.AskLineages == nil || len(addresses) == 0 || len(l.LineageIDs()) == 0 {
 		return nil

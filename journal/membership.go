@@ -122,8 +122,8 @@ func later(a, b time.Time) time.Time {
 }
 
 // AddMember adds a node. It must be called on the leader. The node gets a vote as soon as it has
-// caught up, if Config.Voters allows that. AddMember returns when the node has been added without a vote; repeating it for such a
-// node is no error.
+// caught up, if Config.Voters allows that. AddMember returns when the node has been added without a
+// vote; repeating it for such a node is no error.
 //
 // Errors: *DirectoryError, ErrMember, ErrRemoved, ErrAddressTaken, ErrMembershipChanging,
 // ErrNotLeader, ErrUnknownOutcome, ErrClosed, or ctx's, after which it may be added or not.
@@ -158,8 +158,8 @@ func (m *members) CheckAdd(ctx context.Context, p Peer) error {
 	return m.membership().checkAdd(p, m.answersAtTaken(ctx, p))
 }
 
-// answersAtTaken reports whether the address of a node is recorded for another member, but this node
-// answers there: the other one has moved.
+// answersAtTaken reports whether the address of a node is recorded for another member, but this
+// node answers there: the other one has moved.
 func (m *members) answersAtTaken(ctx context.Context, p Peer) bool {
 	return m.membership().isAddressTaken(p) && m.identities.answersAt(ctx, p)
 }
@@ -192,9 +192,9 @@ func (m *membership) hasAddress(p Peer) bool {
 	return server != nil && peer.AddressOf(server) == p.Address
 }
 
-// MoveMember records another address of a member. It must be called on the leader. If the address is
-// that of another member, it is recorded only if this member answers there: the other one has moved
-// as well, and will report its own address.
+// MoveMember records another address of a member. It must be called on the leader. If the address
+// is that of another member, it is recorded only if this member answers there: the other one has
+// moved as well, and will report its own address.
 //
 // Errors: ErrNotMember, ErrRemoved, *DirectoryCopiedError if another process with the same
 // directory answers at the recorded address, and those of AddMember except ErrMember.
@@ -398,12 +398,12 @@ func (m *members) changeMembers(ctx context.Context, plan func(*membership) (cha
 	}
 }
 
-// reconcileInterval is how often a leader checks the votes of members while they are not as they are
-// to be.
+// reconcileInterval is how often a leader checks the votes of members while they are not as they
+// are to be.
 const reconcileInterval = 50 * time.Millisecond
 
-// transferPause is how long a leader that is to lose its vote waits after a transfer of leadership has
-// failed.
+// transferPause is how long a leader that is to lose its vote waits after a transfer of leadership
+// has failed.
 const transferPause = time.Second
 
 // reconcileMembers completes, during a leadership, what AddMember and RemoveMember have begun here
@@ -424,15 +424,15 @@ func (m *members) reconcileMembers(ctx context.Context) {
 	}
 }
 
-// ReconcileVotes makes the leader compare the votes with what Config.Voters returns. It does not wait.
-// On a node that does not lead, it has no effect.
+// ReconcileVotes makes the leader compare the votes with what Config.Voters returns. It does not
+// wait. On a node that does not lead, it has no effect.
 func (m *members) ReconcileVotes() { notify(m.reconcileDue) }
 
 // reconciler is the state of reconcileMembers.
 type reconciler struct {
 	*members
-	// targets holds for each node the commit index of the previous round. A node that has acknowledged
-	// that index lacks only newer entries: it has caught up.
+	// targets holds for each node the commit index of the previous round. A node that has
+	// acknowledged that index lacks only newer entries: it has caught up.
 	targets       map[string]uint64
 	transferAfter time.Time // no transfer of leadership before
 }

@@ -204,7 +204,8 @@ func TestMembership_OneChangeAtATime(t *testing.T) {
 	})
 }
 
-// attemptsMax is far more than the attempts in the time that Raft waits for the target of a transfer.
+// attemptsMax is far more than the attempts in the time that Raft waits for the target of a
+// transfer.
 const attemptsMax = 200
 
 // An attemptCounter counts the log records about members that are to lose their votes.
@@ -223,8 +224,8 @@ func (c attemptCounter) Handle(_ context.Context, record slog.Record) error {
 	return nil
 }
 
-// Raft changes no members while it transfers leadership. The leader must not try all the time to take a
-// vote meanwhile.
+// Raft changes no members while it transfers leadership. The leader must not try all the time to
+// take a vote meanwhile.
 func TestReconcileVotes_PausesDuringTransfer(t *testing.T) {
 	waittest.InSynctest(t, func(t *testing.T) {
 		var attempts atomic.Int64

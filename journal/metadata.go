@@ -109,9 +109,9 @@ func (m *metadata) WatchSettings() (changed <-chan struct{}, cancel func()) {
 // RolesProtocol is the protocol that introduced recorded roles of members.
 const RolesProtocol = 4
 
-// ChangeRoles records the roles of the members, in a form that the journal does not interpret. It must
-// be called on the leader, and needs [RolesProtocol]. version is the recorded one plus 1; 1 if none are
-// recorded. Repeating the latest change is no error.
+// ChangeRoles records the roles of the members, in a form that the journal does not interpret. It
+// must be called on the leader, and needs [RolesProtocol]. version is the recorded one plus 1; 1 if
+// none are recorded. Repeating the latest change is no error.
 //
 // Errors: ErrRolesVersion, ErrRolesProtocol, and those of IssueToken except ErrTooManyTokens.
 func (m *metadata) ChangeRoles(ctx context.Context, version uint64, encoded []byte) error {
@@ -178,8 +178,8 @@ func (m *metadata) Cut() uint64 { return m.machine.Cut() }
 const ComparisonProtocol = 4
 
 // RecordComparison records a comparison of the replicas, which begins at an instance ID; see
-// PrepareView. It must be called on the leader, and needs [ComparisonProtocol]. A number that is not
-// above the recorded one changes nothing.
+// PrepareView. It must be called on the leader, and needs [ComparisonProtocol]. A number that is
+// not above the recorded one changes nothing.
 //
 // Errors: ErrComparisonProtocol, and those of IssueToken except ErrTooManyTokens.
 func (m *metadata) RecordComparison(ctx context.Context, number uint64, from string) error {
@@ -228,8 +228,8 @@ func (m *metadata) Quarantine(ctx context.Context, q *journalpb.Quarantine) erro
 	return m.changeComparisons(ctx, "record quarantine", &journalpb.MetadataChange{Quarantine: q})
 }
 
-// LiftQuarantine ends the quarantine of an instance and a node. It must be called on the leader, and
-// needs [ComparisonProtocol]. It is no error if there is none.
+// LiftQuarantine ends the quarantine of an instance and a node. It must be called on the leader,
+// and needs [ComparisonProtocol]. It is no error if there is none.
 //
 // Errors: as RecordComparison.
 func (m *metadata) LiftQuarantine(ctx context.Context, instance, node string) error {
@@ -240,8 +240,8 @@ func (m *metadata) LiftQuarantine(ctx context.Context, instance, node string) er
 // They must not be changed.
 func (m *metadata) Quarantines() []*journalpb.Quarantine { return m.machine.Quarantines() }
 
-// BackupRecord returns what this node knows of scheduled backups from the entries it has applied, nil
-// before the first. It must not be changed.
+// BackupRecord returns what this node knows of scheduled backups from the entries it has applied,
+// nil before the first. It must not be changed.
 func (m *metadata) BackupRecord() *journalpb.BackupRecord { return state.BackupRecord(m.machine) }
 
 // Lineages returns the latest lineages of the partition; see state.Machine.Lineages.
@@ -265,14 +265,14 @@ func (m *metadata) RaiseProtocol(ctx context.Context, to uint32) error {
 	return nil
 }
 
-// ReadyProtocol returns a protocol above that of the cluster which all members speak, and since when;
-// 0 if there is none, as far as this node has applied the journal.
+// ReadyProtocol returns a protocol above that of the cluster which all members speak, and since
+// when; 0 if there is none, as far as this node has applied the journal.
 func (m *metadata) ReadyProtocol() (protocol uint32, since clustertime.Time) {
 	return state.ReadyProtocol(m.machine)
 }
 
-// RecordReadyProtocol records that from now on all members speak a protocol above that of the cluster,
-// or with 0, that they do not. It must be called on the leader.
+// RecordReadyProtocol records that from now on all members speak a protocol above that of the
+// cluster, or with 0, that they do not. It must be called on the leader.
 //
 // Errors: those of RaiseProtocol.
 func (m *metadata) RecordReadyProtocol(ctx context.Context, protocol uint32) error {

@@ -98,8 +98,8 @@ func (p *proposer) SetCondition(c *journalpb.SetCondition, done func(error)) {
 }
 
 // CopyHistory begins a run whose history is a copy. done and the errors are as in Append; the state
-// machine also rejects it with a *state.CopyError. Before the cluster uses protocol 4 the error is a
-// *VersionError.
+// machine also rejects it with a *state.CopyError. Before the cluster uses protocol 4 the error is
+// a *VersionError.
 func (p *proposer) CopyHistory(c *journalpb.CopyHistory, done func(error)) {
 	if protocol := p.machine.Protocol(); protocol < state.CopyProtocol {
 		done(&VersionError{Node: p.config.Node, Oldest: state.CopyProtocol, Newest: p.config.Protocol, Required: protocol})

@@ -33,27 +33,28 @@ import (
 
 // A Restore is the directory of a partition whose only member continues from a checkpoint.
 type Restore struct {
-	// Config supplies Node, Address, Cluster, Partitions, Partition, Dir, Identity and Logger, as for
-	// Open. Dir must not belong to a node.
+	// Config supplies Node, Address, Cluster, Partitions, Partition, Dir, Identity and Logger, as
+	// for Open. Dir must not belong to a node.
 	Config Config
 	From   *Checkpoint
 	// Fill writes the files of From into a directory, verified and synced.
 	Fill func(dir string) error
 	// Lineage begins with the restored partition. Its index is set.
 	Lineage *journalpb.Lineage
-	// Elapsed is how long ago the checkpoint was made. The cluster time continues as after an outage of
-	// that duration.
+	// Elapsed is how long ago the checkpoint was made. The cluster time continues as after an
+	// outage of that duration.
 	Elapsed time.Duration
 
 	// survivor has the entries after From; nil: there are none.
 	survivor *Survivor
 }
 
-// Run writes the directory. After an error, or a crash, it must not be used. It returns the identity of
-// the directory, which those of the other partitions must have.
+// Run writes the directory. After an error, or a crash, it must not be used. It returns the
+// identity of the directory, which those of the other partitions must have.
 //
-// Errors: an *IdentityError or a *LockedError for a directory in use; one that wraps state.ErrCorrupt if
-// the files are not what From says; a *FormatError if another version wrote them; a system error.
+// Errors: an *IdentityError or a *LockedError for a directory in use; one that wraps
+// state.ErrCorrupt if the files are not what From says; a *FormatError if another version wrote
+// them; a system error.
 func (r *Restore) Run() (identity string, err error) {
 	c := r.Config.withDefaults()
 	if HasOwner(c.Dir) {
@@ -75,8 +76,8 @@ func (r *Restore) Run() (identity string, err error) {
 	return d.self.Identity, r.writeTerm(&c, d)
 }
 
-// lastEntry returns the index and the term of the last entry of the earlier lineage. The new lineage
-// begins with the next index and the next term.
+// lastEntry returns the index and the term of the last entry of the earlier lineage. The new
+// lineage begins with the next index and the next term.
 func (r *Restore) lastEntry() (index, term uint64) {
 	if s := r.survivor; s != nil {
 		return max(s.Index, r.From.Index), max(s.currentTerm, s.Term, r.From.Term)
@@ -178,8 +179,8 @@ func (r *Restore) writeTerm(c *Config, d *directory) error {
 // Verified counts what VerifyState has read.
 type Verified struct{ Instances, Executions, Events uint64 }
 
-// VerifyState recomputes the hash chains of all histories in the state of a partition that Restore has
-// written to dir, and compares them with the recorded ones.
+// VerifyState recomputes the hash chains of all histories in the state of a partition that Restore
+// has written to dir, and compares them with the recorded ones.
 //
 // Errors: one that wraps state.ErrCorrupt if a history differs or the state cannot be read; a
 // *FormatError if another version wrote it; that of ctx.
@@ -201,8 +202,8 @@ func VerifyState(ctx context.Context, dir string, logger *slog.Logger) (v Verifi
 	return v, machine.Err() // of a store that ended the iteration
 }
 
-// Publish gives a restored directory of a node its name, as the last step: before it, no node can be
-// started there. Both must be in the same directory; to must not exist, or be empty.
+// Publish gives a restored directory of a node its name, as the last step: before it, no node can
+// be started there. Both must be in the same directory; to must not exist, or be empty.
 func Publish(from, to string) error {
 	if err := os.Remove(to); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("replace the directory, which must be empty: %w", err)
@@ -220,8 +221,8 @@ type Survivor struct {
 	Partitions, Partition int
 	// Members are the nodes of the partition according to the directory.
 	Members []Peer
-	// Index and Term are those of the last entry in the directory. Of several survivors, the one with the
-	// highest term, and of these with the highest index, has all that the others have.
+	// Index and Term are those of the last entry in the directory. Of several survivors, the one
+	// with the highest term, and of these with the highest index, has all that the others have.
 	Index, Term uint64
 	// Applied is the last entry that is known to be committed. The entries after it may have been
 	// acknowledged or not.
@@ -230,8 +231,8 @@ type Survivor struct {
 	Clock time.Time
 	// Epoch is the latest one at Applied.
 	Epoch uint64
-	// Lineage is the ID of the latest lineage, "" before the first. Terms and indexes of two lineages
-	// cannot be compared.
+	// Lineage is the ID of the latest lineage, "" before the first. Terms and indexes of two
+	// lineages cannot be compared.
 	Lineage string
 
 	applied     Checkpoint
@@ -242,12 +243,13 @@ type Survivor struct {
 	machine     *state.Machine
 }
 
-// OpenSurvivor opens the directory of a partition, which it does not change. If the state is damaged, start
-// the node without a majority instead: it rebuilds the state from its snapshots. Then stop it and try
-// again.
+// OpenSurvivor opens the directory of a partition, which it does not change. If the state is
+// damaged, start the node without a majority instead: it rebuilds the state from its snapshots.
+// Then stop it and try again.
 //
 // Errors: *LockedError if a node runs with the directory; *IdentityError if it belongs to no node;
-// *DamagedError or *FormatError if it cannot be used; ErrRemoved if the node was removed; a system error.
+// *DamagedError or *FormatError if it cannot be used; ErrRemoved if the node was removed; a system
+// error.
 func OpenSurvivor(dir string, partition int, logger *slog.Logger) (*Survivor, error) {
 	owner, err := readOwner(dir)
 	if err != nil {
@@ -342,8 +344,8 @@ func (s *Survivor) Close() error {
 	return errors.Join(errs...)
 }
 
-// Open yields the IDs of the instances that had not ended at Applied. Instances of later entries are not
-// among them; see Tail.
+// Open yields the IDs of the instances that had not ended at Applied. Instances of later entries
+// are not among them; see Tail.
 func (s *Survivor) Open() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for instance := range s.machine.Instances() {
@@ -430,9 +432,9 @@ func (s *Survivor) applyTail(machine *state.Machine) error {
 	})
 }
 
-// Recover writes a directory as of a node that is the only member and has all entries of the survivor,
-// also those that are not known to be committed. to supplies Node, Address, Cluster, Dir, Identity and
-// Logger; see Restore. The survivor's directory is not changed.
+// Recover writes a directory as of a node that is the only member and has all entries of the
+// survivor, also those that are not known to be committed. to supplies Node, Address, Cluster, Dir,
+// Identity and Logger; see Restore. The survivor's directory is not changed.
 func (s *Survivor) Recover(to Config, lineage *journalpb.Lineage) (identity string, err error) {
 	to.Partitions, to.Partition = s.Partitions, s.Partition
 	lineage = proto.CloneOf(lineage)

@@ -56,8 +56,8 @@ type Stats struct {
 	SnapshotAt    time.Time
 	SnapshotBytes int64
 
-	// ClockOffset is the wall clock less cluster time, which follows the leader's wall clock. It is 0
-	// unless ClockKnown.
+	// ClockOffset is the wall clock less cluster time, which follows the leader's wall clock. It is
+	// 0 unless ClockKnown.
 	ClockOffset time.Duration
 	ClockKnown  bool
 

@@ -31,8 +31,8 @@ type channelWait[T any] struct {
 	ok      bool
 }
 
-// NewChannel returns a channel that holds up to capacity values that no coroutine has received. With
-// 0 or less, a sender waits until its value is received.
+// NewChannel returns a channel that holds up to capacity values that no coroutine has received.
+// With 0 or less, a sender waits until its value is received.
 func NewChannel[T any](capacity int) *Channel[T] {
 	return &Channel[T]{capacity: max(capacity, 0)}
 }
@@ -61,8 +61,8 @@ func (c *Channel[T]) Send(ctx *Context, value T) error {
 	return w.wait()
 }
 
-// Receive waits for a value. ok is false if the channel is closed and has no more values. It returns
-// the error of the scope of ctx if that ends first; then no value is taken.
+// Receive waits for a value. ok is false if the channel is closed and has no more values. It
+// returns the error of the scope of ctx if that ends first; then no value is taken.
 func (c *Channel[T]) Receive(ctx *Context) (value T, ok bool, err error) {
 	c.checkUse(ctx, "Receive")
 	if err := endedScopeError(ctx); err != nil {
@@ -121,8 +121,8 @@ func (w *channelWait[T]) wait() error {
 
 func (c *Channel[T]) checkUse(ctx *Context, what string) { checkOwner(ctx, what, "channel", &c.owner) }
 
-// endedScopeError returns the error of the scope of ctx if that has ended. A coroutine that calls it
-// forever after the end of the body is ended.
+// endedScopeError returns the error of the scope of ctx if that has ended. A coroutine that calls
+// it forever after the end of the body is ended.
 func endedScopeError(ctx *Context) error {
 	if ctx.scope.Cause() == nil {
 		return nil

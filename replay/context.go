@@ -22,8 +22,8 @@ type Context struct{ scope host.Scope }
 // execution returns the execution that the Context belongs to.
 func (c *Context) execution() host.Execution { return c.scope.Execution() }
 
-// InstanceID returns the ID of the instance. In the copied part of the history of a fork it is that of
-// the source.
+// InstanceID returns the ID of the instance. In the copied part of the history of a fork it is that
+// of the source.
 func (c *Context) InstanceID() string { return c.execution().Recorder().Instance }
 
 // Execution returns the number of the execution, starting at 1. Each continue-as-new starts the

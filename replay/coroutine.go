@@ -6,8 +6,8 @@ import "time"
 // [Go], or the handler of an update.
 type Coroutine struct {
 	// Call is the function of this package that the coroutine waits in, such as "All" or
-	// "ActivityHandle.Call"; "StartAt" if the code may not begin yet. It is empty if the code of the
-	// instance is hung: the code runs, and does not reach a durable call.
+	// "ActivityHandle.Call"; "StartAt" if the code may not begin yet. It is empty if the code of
+	// the instance is hung: the code runs, and does not reach a durable call.
 	Call string
 	// WaitsFor are the operations of which one must complete before the call continues. Empty for
 	// [All], [AsCompleted], other coroutines and conditions.

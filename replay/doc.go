@@ -31,8 +31,8 @@
 //  7. A value that is larger than the cluster allows (by default [PayloadMax]), or not of the
 //     handle's type, causes a [*PayloadError], live and on replay. An execution keeps the bound
 //     with which it began.
-//  8. A message to another instance ([EventHandle.SendTo], [CancelInstance]) is recorded there once,
-//     or the call returns an error.
+//  8. A message to another instance ([EventHandle.SendTo], [CancelInstance]) is recorded there
+//     once, or the call returns an error.
 //  9. With a [Codec], the engine records, logs and shows (in a [Mismatch], for
 //     example) payloads and errors of user code only in encoded form or by size.
 //

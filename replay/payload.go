@@ -67,8 +67,8 @@ func (e *CodecError) Unwrap() error { return e.Err }
 
 // PayloadInfo identifies a payload.
 type PayloadInfo struct {
-	// Kind is "activity", "orchestration", "event", "update", "query", "side effect", "key-value map" or
-	// "attribute".
+	// Kind is "activity", "orchestration", "event", "update", "query", "side effect", "key-value
+	// map" or "attribute".
 	Kind string
 	Name string // of the activity, orchestration, event and so on
 	Part string // "input", "output", "result", "data", "value", "status" or "details"

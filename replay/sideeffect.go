@@ -6,8 +6,8 @@ import "fmt"
 // without calling fn. Use it for values that are cheap, local and non-deterministic: a random
 // choice, a configuration value, an environment variable. Use an activity for anything that can
 // fail, block, be slow or have an external effect: a node that dies before the record is committed
-// calls fn again. fn must not make durable calls. If fn is nil, the error is an [*InvalidError], and
-// nothing is recorded.
+// calls fn again. fn must not make durable calls. If fn is nil, the error is an [*InvalidError],
+// and nothing is recorded.
 func SideEffect[T any](ctx *Context, label string, fn func() (T, error)) (T, error) {
 	var value T
 	if fn == nil {

@@ -118,8 +118,8 @@ func hasPassed(now, deadline clustertime.Time) bool {
 	return !deadline.IsZero() && !now.Before(deadline)
 }
 
-// SetPaused replaces the names of the paused activities. No attempt of them begins; those that run go
-// on. The caller must not change the map later.
+// SetPaused replaces the names of the paused activities. No attempt of them begins; those that run
+// go on. The caller must not change the map later.
 func (s *Scheduler) SetPaused(paused map[string]bool) {
 	s.withLock(func() func() {
 		s.paused = paused

@@ -40,9 +40,9 @@ type NameCounts struct {
 	QueuedByTag map[string]int
 }
 
-// CountByName returns the counts of the names that have open activities, and the names of the paused
-// ones, which the caller must not change. Its cost depends on the number of names and tags, not on that
-// of activities.
+// CountByName returns the counts of the names that have open activities, and the names of the
+// paused ones, which the caller must not change. Its cost depends on the number of names and tags,
+// not on that of activities.
 func (s *Scheduler) CountByName() (counts map[string]NameCounts, paused map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

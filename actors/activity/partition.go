@@ -44,8 +44,8 @@ type LocalWorker interface {
 	Acknowledge(leader session.Sender[clusterpb.FromWorker], id *clusterpb.AttemptID) (answer *clusterpb.FromWorker)
 	// Unregister ends the work for the leader. Attempts continue for the next one.
 	Unregister(leader session.Sender[clusterpb.FromWorker])
-	// Load returns how many of the slots are in use, and whether an attempt of that name could begin
-	// at once.
+	// Load returns how many of the slots are in use, and whether an attempt of that name could
+	// begin at once.
 	Load(name string) (used, slots int, free bool)
 	// Has reports whether the worker runs an attempt or has its result.
 	Has(key session.AttemptKey) bool
@@ -119,8 +119,8 @@ func (p *Partition) Submit(instance string, incarnation, execution uint64, event
 	p.scheduler.submit(p.newTask(instance, incarnation, execution, event), nil)
 }
 
-// Recover continues an open activity of an earlier leader, with what the journal has recorded of it.
-// adjusted are the options that replace those of the call; nil if there are none.
+// Recover continues an open activity of an earlier leader, with what the journal has recorded of
+// it. adjusted are the options that replace those of the call; nil if there are none.
 func (p *Partition) Recover(open *journalpb.Operation, event *journalpb.Event, adjusted *journalpb.ActivityOptions) {
 	ref, retained := open.Ref, open.Attempt
 	t := p.newTask(ref.Instance, ref.Incarnation, ref.Execution, event)

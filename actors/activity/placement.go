@@ -14,17 +14,17 @@ type Placement uint8
 const (
 	// LeaderFirst begins attempts on the leader's node while it has a free slot.
 	LeaderFirst Placement = iota
-	// Spread begins attempts on the leader's node while these use at most an eighth of its slots, so
-	// that short attempts are not encoded and sent. Further ones begin where the smallest share of
-	// the slots is in use.
+	// Spread begins attempts on the leader's node while these use at most an eighth of its slots,
+	// so that short attempts are not encoded and sent. Further ones begin where the smallest share
+	// of the slots is in use.
 	Spread
 	// WorkersFirst begins attempts on nodes only if no worker that is no node has a free slot for
 	// them.
 	WorkersFirst
 )
 
-// localShare is the part of its slots, 1/localShare, that the leader's node uses before Spread begins
-// attempts on other workers.
+// localShare is the part of its slots, 1/localShare, that the leader's node uses before Spread
+// begins attempts on other workers.
 const localShare = 8
 
 // SetPlacement replaces the placement of attempts that begin from now on.
@@ -98,8 +98,8 @@ func (w *workerSession) leave() {
 	}
 }
 
-// leastUsed returns the worker with the smallest share of its slots in use that can begin an attempt
-// of that name now, nil if there is none.
+// leastUsed returns the worker with the smallest share of its slots in use that can begin an
+// attempt of that name now, nil if there is none.
 func (p *workerPool) leastUsed(name string) *workerSession {
 	if len(p.heap) == 0 || p.heap[0].freeSlots <= 0 {
 		return nil
@@ -121,8 +121,8 @@ func (p *workerPool) leastUsed(name string) *workerSession {
 }
 
 // isLessUsed reports whether a smaller share of the slots is in use than on another worker. Among
-// equals it is the one that has waited longest for an attempt. Workers without a free slot come last,
-// also those that have not offered any yet: they have no share.
+// equals it is the one that has waited longest for an attempt. Workers without a free slot come
+// last, also those that have not offered any yet: they have no share.
 func (w *workerSession) isLessUsed(than *workerSession) bool {
 	if free := w.freeSlots > 0; free != (than.freeSlots > 0) {
 		return free
@@ -136,8 +136,8 @@ func (w *workerSession) isLessUsed(than *workerSession) bool {
 	return w.lastAssigned < than.lastAssigned
 }
 
-// setFreeSlots sets how many attempts the worker can begin now. The most that it ever offered are its
-// capacity.
+// setFreeSlots sets how many attempts the worker can begin now. The most that it ever offered are
+// its capacity.
 func (w *workerSession) setFreeSlots(slots int) {
 	w.freeSlots = slots
 	w.capacity = max(w.capacity, slots)
@@ -225,8 +225,8 @@ func (p *Partition) othersServe(c class) bool {
 	return slices.ContainsFunc(p.pools, func(pool *workerPool) bool { return pool.serves(c) })
 }
 
-// place returns the worker that can begin an attempt of a class now, as the placement prefers; nil if
-// there is none. The lock is held.
+// place returns the worker that can begin an attempt of a class now, as the placement prefers; nil
+// if there is none. The lock is held.
 func (s *Scheduler) place(c class) *workerSession {
 	p := c.partition
 	local, used, slots := s.localCandidate(c)
@@ -245,9 +245,9 @@ func (s *Scheduler) place(c class) *workerSession {
 	return best
 }
 
-// localCandidate returns the session of this node if it can begin an attempt of a class now, with how
-// many of the node's slots are in use. A leader that is exempt runs only what no other worker serves.
-// The lock is held.
+// localCandidate returns the session of this node if it can begin an attempt of a class now, with
+// how many of the node's slots are in use. A leader that is exempt runs only what no other worker
+// serves. The lock is held.
 func (s *Scheduler) localCandidate(c class) (local *workerSession, used, slots int) {
 	local = c.partition.local
 	if local == nil || local.registration == nil || !local.serves(c) || s.config.LeaderExempt && c.partition.othersServe(c) {
@@ -260,8 +260,8 @@ func (s *Scheduler) localCandidate(c class) (local *workerSession, used, slots i
 	return local, used, slots
 }
 
-// RunsOnWorker reports whether an attempt runs on a worker that is no node, of a client, or of any if
-// client is "". known is false if that is not known yet: the operations of the instance are not
+// RunsOnWorker reports whether an attempt runs on a worker that is no node, of a client, or of any
+// if client is "". known is false if that is not known yet: the operations of the instance are not
 // recovered, or the worker may still rejoin.
 func (p *Partition) RunsOnWorker(id *clusterpb.AttemptID, client string) (runs, known bool) {
 	if !p.config.Instances.IsRecovered(id.Ref.Instance) {

@@ -2,6 +2,7 @@ package activity
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -143,8 +144,8 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// Attempts are spread so that no worker could have taken one of a worker with a larger share: whatever
-// the capacities, and until every slot is in use.
+// Attempts are spread so that no worker could have taken one of a worker with a larger share:
+// whatever the capacities, and until every slot is in use.
 func TestPlace_SpreadsByFreeSlots(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -172,6 +173,20 @@ func TestPlace_SpreadsByFreeSlots(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+func TestAddFreeSlots_CountsAtMostSlotsMax(t *testing.T) {
+	w := testWorker{name: "w", slots: 3}.connect(newTestPartition(t, Config{}, 0, 0))
+	w.addFreeSlots(4)
+	if w.freeSlots != 7 {
+		t.Errorf("%d slots are free, want 7", w.freeSlots)
+	}
+	for range 2 {
+		w.addFreeSlots(math.MaxUint32)
+		if w.freeSlots != session.SlotsMax || w.capacity != session.SlotsMax {
+			t.Errorf("%d of %d slots are free", w.freeSlots, w.capacity)
 		}
 	}
 }

@@ -19,9 +19,9 @@ type Config struct {
 	TraceContext func(instance string, execution uint64) string
 }
 
-// A Scheduler chooses where attempts run; see [Placement]. Tasks that cannot begin wait; the open operations in the journal bound their
-// number. With its lock held it may call the worker of this node, which never calls back with its
-// own lock held.
+// A Scheduler chooses where attempts run; see [Placement]. Tasks that cannot begin wait; the open
+// operations in the journal bound their number. With its lock held it may call the worker of this
+// node, which never calls back with its own lock held.
 type Scheduler struct {
 	config Config
 

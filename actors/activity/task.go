@@ -177,7 +177,8 @@ func (s *Scheduler) resume(t *task) {
 }
 
 // assignOrQueue begins the next attempt of a task, or queues it until a slot or a worker is
-// available. A held task waits for its release. Missing code is not a failure of the activity. The lock is held.
+// available. A held task waits for its release. Missing code is not a failure of the activity. The
+// lock is held.
 func (s *Scheduler) assignOrQueue(t *task) (then func()) {
 	if t.held {
 		t.state = Held

@@ -85,10 +85,11 @@ type remoteLink struct {
 // Acknowledge implements link.
 func (l remoteLink) Acknowledge(id *clusterpb.AttemptID) { l.Put(session.Ack(id)) }
 
-// ServeWorker lets a worker run activities of the partition. pings are those of both sides. in carries the worker's messages, out
-// those to the worker; neither can be used again. Results that the worker holds are taken, and
-// attempts that it already runs continue if still wanted. Attempts unfinished when the session
-// ends begin again on other nodes, unless the worker rejoins within Config.RejoinTimeout.
+// ServeWorker lets a worker run activities of the partition. pings are those of both sides. in
+// carries the worker's messages, out those to the worker; neither can be used again. Results that
+// the worker holds are taken, and attempts that it already runs continue if still wanted. Attempts
+// unfinished when the session ends begin again on other nodes, unless the worker rejoins within
+// Config.RejoinTimeout.
 //
 // It returns an error that says why the session ended:
 //   - the cause of ctx, if ctx ends;
@@ -282,10 +283,10 @@ func (w *workerSession) cancelAttempt(a *attempt, cause error) {
 	w.to.Put(session.Cancel(a.id, kind))
 }
 
-// addFreeSlots adds slots that have become free.
+// addFreeSlots adds slots that have become free. Those beyond session.SlotsMax are not counted.
 func (w *workerSession) addFreeSlots(slots int) {
 	w.scheduler().withLock(func() func() {
-		w.setFreeSlots(w.freeSlots + slots)
+		w.setFreeSlots(min(w.freeSlots+slots, session.SlotsMax))
 		w.scheduler().dispatch()
 		return nil
 	})

@@ -49,6 +49,9 @@ func Running(id *clusterpb.AttemptID, name string, age time.Duration) *clusterpb
 	}}
 }
 
+// SlotsMax bounds the free slots that a leader counts for a worker.
+const SlotsMax = 1 << 20
+
 // FreeSlots returns the message that reports slots that have become free. The first comes after all
 // Running messages, so that the leader assigns nothing that the worker already has.
 func FreeSlots(slots int) *clusterpb.FromWorker {
@@ -83,8 +86,8 @@ func Drain() *clusterpb.FromWorker {
 	return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_Drain{Drain: true}}
 }
 
-// StopAssigning returns the message of a worker that takes no more attempts. returned are attempts that
-// were assigned to it and will not begin on it.
+// StopAssigning returns the message of a worker that takes no more attempts. returned are attempts
+// that were assigned to it and will not begin on it.
 func StopAssigning(returned ...*clusterpb.AttemptID) *clusterpb.FromWorker {
 	return &clusterpb.FromWorker{Message: &clusterpb.FromWorker_StopAssigning{
 		StopAssigning: &clusterpb.StopAssigning{Returned: returned},

@@ -8,16 +8,16 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// Pings say how often each side of a session sends at least one message, and after how long a silence
-// it considers its peer unreachable. Both sides must use the same.
+// Pings say how often each side of a session sends at least one message, and after how long a
+// silence it considers its peer unreachable. Both sides must use the same.
 type Pings struct{ Interval, Timeout time.Duration }
 
 var (
 	// NodePings are those of a session between two nodes.
 	NodePings = Pings{200 * time.Millisecond, 600 * time.Millisecond}
 	// WorkerPings are those of a session with a worker that is no node: there may be hundreds. The
-	// end of such a process ends its connections, which is noticed at once; a lost machine after 3 s,
-	// because TCP acknowledges nothing.
+	// end of such a process ends its connections, which is noticed at once; a lost machine after 3
+	// s, because TCP acknowledges nothing.
 	WorkerPings = Pings{2 * time.Second, 10 * time.Second}
 )
 
@@ -29,7 +29,8 @@ func PingsOf(registration *clusterpb.RegisterWorker) Pings {
 	return NodePings
 }
 
-// ErrPeerUnreachable is returned if the peer of a worker session has sent nothing for Pings.Timeout.
+// ErrPeerUnreachable is returned if the peer of a worker session has sent nothing for
+// Pings.Timeout.
 var ErrPeerUnreachable = errors.New("tenuto: worker session: peer unreachable")
 
 // ErrWorkerDrained is returned if the worker is stopping and will not come back.
@@ -66,8 +67,9 @@ func Run[In, Out any](ctx context.Context, pings Pings, in <-chan *In, out chan<
 			next, pinging = nil, false
 		case <-box.nonEmpty:
 		case <-ticker.C:
-			// A ticker drops ticks while this process does not run, so a pause of this process, however
-			// long, counts as one interval of silence: the peer may have sent messages meanwhile.
+			// A ticker drops ticks while this process does not run, so a pause of this process,
+			// however long, counts as one interval of silence: the peer may have sent messages
+			// meanwhile.
 			silentTicks++
 			if time.Since(received) >= pings.Timeout && time.Duration(silentTicks)*pings.Interval >= pings.Timeout {
 				return ErrPeerUnreachable

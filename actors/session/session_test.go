@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A side that was paused takes the messages that have arrived meanwhile, and does not take its pause for
-// a silence of its peer. A silent peer is noticed within Timeout and one interval.
+// A side that was paused takes the messages that have arrived meanwhile, and does not take its
+// pause for a silence of its peer. A silent peer is noticed within Timeout and one interval.
 func TestRun_OwnPauseIsNoSilence(t *testing.T) {
 	for name, pings := range map[string]Pings{"node": NodePings, "worker": WorkerPings} {
 		t.Run(name, func(t *testing.T) {

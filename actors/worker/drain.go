@@ -8,9 +8,9 @@ import (
 )
 
 // StopAssigning makes a worker that leads no partition take no more attempts. Those that have begun
-// continue. Those that wait for a slot go back to their leaders, which begin them on other workers at
-// once. The channel is closed when no attempt is left: each has ended, and a leader has acknowledged
-// its result or canceled it.
+// continue. Those that wait for a slot go back to their leaders, which begin them on other workers
+// at once. The channel is closed when no attempt is left: each has ended, and a leader has
+// acknowledged its result or canceled it.
 func (w *Worker) StopAssigning() (idle <-chan struct{}) {
 	for to, message := range w.stopAssigning() {
 		to.Put(message)
@@ -30,6 +30,7 @@ func (w *Worker) stopAssigning() map[*leader]*clusterpb.FromWorker {
 	for _, a := range w.queued {
 		returned[a.partition] = append(returned[a.partition], a.assignment.Attempt)
 		delete(w.attempts, a.key())
+		a.cancel(nil) // releases its context; its body does not begin here
 	}
 	w.queued = nil
 	messages := make(map[*leader]*clusterpb.FromWorker)

@@ -165,8 +165,8 @@ var errLeads = errors.New("tenuto: worker session: this node leads the partition
 // drainTimeout is how long a stopping worker waits for the leader to end the session.
 const drainTimeout = 500 * time.Millisecond
 
-// drain cancels the attempts for the leader of a partition, and drops those that wait for a slot. No
-// more are accepted.
+// drain cancels the attempts for the leader of a partition, and drops those that wait for a slot.
+// No more are accepted.
 func (w *Worker) drain(partition int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

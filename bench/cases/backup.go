@@ -24,15 +24,15 @@ import (
 )
 
 const (
-	// The bytes of each payload of the state. Its content cannot be compressed by what the state store
-	// uses.
+	// The bytes of each payload of the state. Its content cannot be compressed by what the state
+	// store uses.
 	heldBytes = 64 << 10
 	// Starts and events with such payloads at a time.
 	heldAtOnce = 64
 	// How often the rates of the disk and of full backups are measured, in turn.
 	backupRounds = 3
-	// How many pairs of windows with and without backups there are, how many megabytes of state make a
-	// window last a second, and the limits of its length.
+	// How many pairs of windows with and without backups there are, how many megabytes of state
+	// make a window last a second, and the limits of its length.
 	backupPairs                        = 5
 	backupWindowMB                     = 50
 	backupWindowMin, backupWindowLimit = 100 * time.Millisecond, 10 * time.Second
@@ -43,8 +43,8 @@ const (
 // backupChanges are shares of the state, in tenths of a percent.
 var backupChanges = []int{1, 10, 100}
 
-// backups measures backups of a state of N megabytes in instances with large payloads. The state stays
-// in e.Keep, if that is set.
+// backups measures backups of a state of N megabytes in instances with large payloads. The state
+// stays in e.Keep, if that is set.
 func backups(ctx context.Context, e *Env) (result *measure.Result, err error) {
 	own := *e
 	if e.Keep != "" {
@@ -100,8 +100,8 @@ func heldContent(number int) string {
 
 func heldID(i int) string { return fmt.Sprintf("held-%d", i) }
 
-// build starts instances until the state has N megabytes, and restarts the node: what is measured is
-// one that has its state on disk.
+// build starts instances until the state has N megabytes, and restarts the node: what is measured
+// is one that has its state on disk.
 func (b *backupMeasurement) build(ctx context.Context) error {
 	want := max(1, b.env.N*1_000_000/heldBytes)
 	have, err := b.client().Count(ctx, cluster.Filter{Name: holding.Name()})
@@ -194,7 +194,8 @@ func (t *backupTable) addTo(result *measure.Result) {
 
 const megabytes = "MB/s"
 
-// full measures the disk and full backups, in turn: to nowhere, to a directory, and over the network.
+// full measures the disk and full backups, in turn: to nowhere, to a directory, and over the
+// network.
 func (b *backupMeasurement) full(ctx context.Context, address string) (err error) {
 	remote, err := cluster.Dial(ctx, cluster.DialConfig{Addresses: []string{address}, Logger: b.env.Logger})
 	if err != nil {
@@ -283,9 +284,9 @@ func storeBackup(ctx context.Context, client *cluster.Client, base *backup.Info,
 	return info, err
 }
 
-// incremental measures incremental backups after changes: new instances, or events for old ones that
-// are scattered over the whole state. The files of the state store also change some time afterwards,
-// which a second backup shows.
+// incremental measures incremental backups after changes: new instances, or events for old ones
+// that are scattered over the whole state. The files of the state store also change some time
+// afterwards, which a second backup shows.
 func (b *backupMeasurement) incremental(ctx context.Context, scattered bool) error {
 	name := "new instances"
 	if scattered {

@@ -37,8 +37,8 @@ func (n Nodes) count() int {
 type Env struct {
 	// An empty directory for the nodes' data.
 	Dir string
-	// A directory for data that is expensive to make and that later runs may use again. "" means that
-	// there are no later runs.
+	// A directory for data that is expensive to make and that later runs may use again. "" means
+	// that there are no later runs.
 	Keep  string
 	Nodes Nodes
 	// The number of partitions; 0 means 1. Must be 1 with ThreeProcesses.

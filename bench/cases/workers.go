@@ -20,8 +20,8 @@ const workersMeasured = 10 * time.Second
 
 var idleActivity = replay.Activity[int, int]("idle")
 
-// workers measures N workers without load, which run in this process with their leader: the memory of
-// both ends, and what they send. Plain clients are measured first, for comparison.
+// workers measures N workers without load, which run in this process with their leader: the memory
+// of both ends, and what they send. Plain clients are measured first, for comparison.
 func workers(ctx context.Context, e *Env) (result *measure.Result, err error) {
 	proxy, err := newCountingProxy()
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"os/exec"
 )
 
-// Start starts this program with settings, encoded as JSON, in an environment variable. The caller reads
-// out, and waits for the command.
+// Start starts this program with settings, encoded as JSON, in an environment variable. The caller
+// reads out, and waits for the command.
 func Start(variable string, settings any) (command *exec.Cmd, in io.WriteCloser, out io.Reader, err error) {
 	encoded, err := json.Marshal(settings)
 	if err != nil {

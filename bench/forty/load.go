@@ -141,8 +141,8 @@ func (l *load) checkHistory(ctx context.Context, id string) error {
 	return nil
 }
 
-// checkKilledWorkers checks that what ran on each killed worker began again on another process. What it
-// had reported as ended before it was killed did not.
+// checkKilledWorkers checks that what ran on each killed worker began again on another process.
+// What it had reported as ended before it was killed did not.
 func (l *load) checkKilledWorkers() error {
 	places := make(map[begun][]*process)
 	for _, p := range l.app.all() {

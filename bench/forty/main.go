@@ -1,8 +1,8 @@
-// Command forty runs an application of forty processes under load: five nodes, of which three vote, and
-// 35 workers. It kills three voters one after the other, and five workers in the middle of activities,
-// each like kill -9. It fails unless voters are restored each time without help, what ran on the killed
-// workers runs again on others, and each orchestration has its result, with one completion of each
-// activity.
+// Command forty runs an application of forty processes under load: five nodes, of which three vote,
+// and 35 workers. It kills three voters one after the other, and five workers in the middle of
+// activities, each like kill -9. It fails unless voters are restored each time without help, what
+// ran on the killed workers runs again on others, and each orchestration has its result, with one
+// completion of each activity.
 //
 //	make forty
 //

@@ -71,7 +71,8 @@ func runErrand(ctx *replay.Context, n int) ([]string, error) {
 // stepsOfErrand is the number of activities of an errand.
 const stepsOfErrand = 6
 
-// runProcess runs a node or a worker until its input ends. Each line of input asks for a measurement.
+// runProcess runs a node or a worker until its input ends. Each line of input asks for a
+// measurement.
 func runProcess(encoded string, in io.Reader, out io.Writer) error {
 	var s settings
 	if err := json.Unmarshal([]byte(encoded), &s); err != nil {

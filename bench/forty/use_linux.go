@@ -22,8 +22,8 @@ func (u *use) addResident() error {
 	return nil
 }
 
-// addTraffic adds what the open TCP connections of this process have sent and received, as the kernel
-// counts it: bytes without headers, and packets with those that carry no data.
+// addTraffic adds what the open TCP connections of this process have sent and received, as the
+// kernel counts it: bytes without headers, and packets with those that carry no data.
 func (u *use) addTraffic() error {
 	descriptors, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

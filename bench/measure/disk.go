@@ -15,14 +15,16 @@ import (
 // diskPart is how much is read or written at once.
 const diskPart = 1 << 20
 
-// DiskRates are rates of a file system in bytes per second, sequentially and with one call at a time.
+// DiskRates are rates of a file system in bytes per second, sequentially and with one call at a
+// time.
 type DiskRates struct {
 	Write float64 // to a new file, with a sync at the end
 	Read  float64 // of that file, after DropCached
 	Copy  float64 // of that file to another one, after DropCached, with a sync at the end
 }
 
-// MeasureDisk measures the rates of a directory's file system with files of a size, which it removes.
+// MeasureDisk measures the rates of a directory's file system with files of a size, which it
+// removes.
 func MeasureDisk(dir string, size int64) (rates DiskRates, err error) {
 	temporary, err := os.MkdirTemp(dir, "disk-")
 	if err != nil {

@@ -113,9 +113,9 @@ func resultOf[T any](ctx context.Context, client *cluster.Client, id string) (re
 	return result, err
 }
 
-// Parents with children, and instances that send messages, in other partitions run while backups are
-// made. Each restored cluster has
-// everything that was acknowledged before its backup, and every parent in it ends with the right result.
+// Parents with children, and instances that send messages, in other partitions run while backups
+// are made. Each restored cluster has everything that was acknowledged before its backup, and every
+// parent in it ends with the right result.
 func TestBackup_RestoredClusterGoesOn(t *testing.T) {
 	for _, partitions := range []int{1, 4} {
 		t.Run(fmt.Sprint(partitions, " partitions"), func(t *testing.T) {
@@ -219,8 +219,8 @@ func TestRestore_RefusesDamagedBackups(t *testing.T) {
 	}
 }
 
-// freeAddress returns a loopback address that is free now. Its port is below the ephemeral range, so
-// that a stopped node finds it free again.
+// freeAddress returns a loopback address that is free now. Its port is below the ephemeral range,
+// so that a stopped node finds it free again.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	for range 100 {

@@ -95,10 +95,10 @@ func compareEntries(a, b Entry) int {
 // ErrNoBackup means that there is no complete chain of backups to restore from.
 var ErrNoBackup = errors.New("tenuto: there is no backup to restore from")
 
-// Chain returns the entries to restore, in order, to be as near as possible to a time, and not after
-// it: a full backup and the incremental ones after it. The zero time means the latest. Each entry is a
-// point to restore to; there are none between two of them. An entry whose base is missing is ignored.
-// The error is [ErrNoBackup].
+// Chain returns the entries to restore, in order, to be as near as possible to a time, and not
+// after it: a full backup and the incremental ones after it. The zero time means the latest. Each
+// entry is a point to restore to; there are none between two of them. An entry whose base is
+// missing is ignored. The error is [ErrNoBackup].
 func Chain(entries []Entry, at time.Time) ([]Entry, error) {
 	entries = slices.Clone(entries)
 	slices.SortFunc(entries, compareEntries)
@@ -152,8 +152,9 @@ func surplus(entries []Entry, keep int) []Entry {
 	return removed
 }
 
-// RestoreAt restores, like [Restore], from the newest backup in a sink that was not made after a time;
-// the zero time means the newest. Errors: [ErrNoBackup], those of the sink, and those of Restore.
+// RestoreAt restores, like [Restore], from the newest backup in a sink that was not made after a
+// time; the zero time means the newest. Errors: [ErrNoBackup], those of the sink, and those of
+// Restore.
 func RestoreAt(ctx context.Context, to Target, from Sink, at time.Time) (*Info, error) {
 	readers, closeAll, err := openAt(ctx, from, at)
 	if err != nil {

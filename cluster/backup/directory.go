@@ -12,14 +12,15 @@ import (
 	"time"
 )
 
-// A Directory is a [Sink] that stores each backup as a file. The directory is created when a backup is
-// stored. It should be on another disk than those of the nodes, and on one that all nodes reach.
+// A Directory is a [Sink] that stores each backup as a file. The directory is created when a backup
+// is stored. It should be on another disk than those of the nodes, and on one that all nodes reach.
 type Directory string
 
 const (
 	// partialSuffix ends the name of a file that is being written.
 	partialSuffix = ".partial"
-	// partialAgeMax is how old a file with that suffix must be to be taken for one that a crash left.
+	// partialAgeMax is how old a file with that suffix must be to be taken for one that a crash
+	// left.
 	partialAgeMax = 24 * time.Hour
 )
 
@@ -64,9 +65,9 @@ func (d Directory) Put(ctx context.Context, name string, content io.Reader) (err
 // writeBytes is how much is written at once, and how much is on its way to the disk at a time.
 const writeBytes = 4 << 20
 
-// writeSteadily writes content to a new file. The disk begins to write at once: otherwise the system
-// would keep gigabytes in memory until the sync at the end, behind which the nodes' syncs would wait if
-// they use the same disk.
+// writeSteadily writes content to a new file. The disk begins to write at once: otherwise the
+// system would keep gigabytes in memory until the sync at the end, behind which the nodes' syncs
+// would wait if they use the same disk.
 func writeSteadily(to *os.File, content io.Reader) error {
 	buffer := make([]byte, writeBytes)
 	for offset := int64(0); ; offset += writeBytes {
@@ -81,8 +82,8 @@ func writeSteadily(to *os.File, content io.Reader) error {
 	}
 }
 
-// fill reads until a buffer is full or content ends. Only io.EOF itself is the end: an error that wraps
-// it, or io.ErrUnexpectedEOF, is one of content, which is then not complete.
+// fill reads until a buffer is full or content ends. Only io.EOF itself is the end: an error that
+// wraps it, or io.ErrUnexpectedEOF, is one of content, which is then not complete.
 func fill(buffer []byte, content io.Reader) (n int, isEnd bool, err error) {
 	for n < len(buffer) {
 		read, err := content.Read(buffer[n:])
@@ -96,8 +97,8 @@ func fill(buffer []byte, content io.Reader) (n int, isEnd bool, err error) {
 	return n, false, nil
 }
 
-// syncDirectory syncs the names in a directory, which is not possible on Windows: NTFS keeps names in
-// its own journal.
+// syncDirectory syncs the names in a directory, which is not possible on Windows: NTFS keeps names
+// in its own journal.
 func syncDirectory(path string) error {
 	if runtime.GOOS == "windows" {
 		return nil

@@ -10,28 +10,31 @@
 // # Guarantees
 //
 //  1. A backup has the state of all partitions at one moment that each of them could have been in,
-//     with everything that was acknowledged before Write was called: no partition has an effect of a
-//     message of another one that lacks the message (Chandy and Lamport, "Distributed Snapshots",
+//     with everything that was acknowledged before Write was called: no partition has an effect of
+//     a message of another one that lacks the message (Chandy and Lamport, "Distributed Snapshots",
 //     1985).
-//  2. Nothing is stopped meanwhile. The files come from one node, by default one that leads nothing.
+//  2. Nothing is stopped meanwhile. The files come from one node, by default one that leads
+//     nothing.
 //  3. Every file has a checksum, and so has the stream. Restore uses nothing that does not match.
 //  4. Restore writes a directory as a whole or not at all. The restored cluster has the same IDs,
-//     histories, settings, timers and schedules. Its cluster time continues as after an outage since
-//     the backup. Activities that were running are run again, as after the loss of their worker.
-//  5. The restored cluster is another lineage: its first node has a new directory identity, so nodes
-//     with directories of the old cluster are refused. They stop when they hear of it; see package
-//     recovery.
+//     histories, settings, timers and schedules. Its cluster time continues as after an outage
+//     since the backup. Activities that were running are run again, as after the loss of their
+//     worker.
+//  5. The restored cluster is another lineage: its first node has a new directory identity, so
+//     nodes with directories of the old cluster are refused. They stop when they hear of it; see
+//     package recovery.
 //
 // # What may not be assumed
 //
-//   - That a backup is secret: it has all payloads as the cluster has them, encrypted only if a codec
-//     does so, and the key of signed tokens. The right that it needs is [ActionBackup].
+//   - That a backup is secret: it has all payloads as the cluster has them, encrypted only if a
+//     codec does so, and the key of signed tokens. The right that it needs is [ActionBackup].
 //   - That what ran after the backup did not happen: activities of that time may be repeated. Their
 //     signed tokens are refused, but a plain token ([replay.Attempt.Token]) of an activity that was
 //     scheduled after the backup is taken for the activity with the same event_id in the restored
 //     history, if the run began before the backup.
 //   - That there is a point to restore to between two backups: the entries of one partition after a
 //     cut have no counterpart in the others.
-//   - That the old cluster has ended: two lineages of one cluster ID must not serve the same callers.
-//     A copy for a test needs another cluster ID ([Target]): otherwise nodes that it reaches stop.
+//   - That the old cluster has ended: two lineages of one cluster ID must not serve the same
+//     callers. A copy for a test needs another cluster ID ([Target]): otherwise nodes that it
+//     reaches stop.
 package backup

@@ -42,8 +42,8 @@ func newSmallDisk(t *testing.T, megabytes int) string {
 	return dir
 }
 
-// The disk of the sink is full: backups fail, health and metrics say why, and nothing is left of them.
-// When there is room again, the next one is made.
+// The disk of the sink is full: backups fail, health and metrics say why, and nothing is left of
+// them. When there is room again, the next one is made.
 func TestPlan_DiskIsFull(t *testing.T) {
 	disk := newSmallDisk(t, 8)
 	filler := filepath.Join(disk, "filler")

@@ -114,8 +114,8 @@ func (p *nodeProcess) kill() {
 	_ = p.command.Wait()
 }
 
-// startProcesses starts three nodes, and returns them by their IDs and a client of them, with a state
-// of some megabytes.
+// startProcesses starts three nodes, and returns them by their IDs and a client of them, with a
+// state of some megabytes.
 func startProcesses(t *testing.T, sink string) (nodes map[string]*nodeProcess, client *cluster.Client) {
 	t.Helper()
 	var peers []cluster.Peer
@@ -186,9 +186,9 @@ func put(ctx context.Context, client *cluster.Client, to backup.Directory, name 
 	return errors.Join(writeErr, err)
 }
 
-// The node whose files are copied is killed meanwhile: the error says that it is lost, nothing is left
-// in the directory, and the next backup is made of another node. When the node is back, it has removed
-// its checkpoint, and serves the next one.
+// The node whose files are copied is killed meanwhile: the error says that it is lost, nothing is
+// left in the directory, and the next backup is made of another node. When the node is back, it has
+// removed its checkpoint, and serves the next one.
 func TestWrite_NodeIsKilled(t *testing.T) {
 	nodes, client := startProcesses(t, "")
 	for _, leads := range []bool{false, true} {
@@ -238,8 +238,8 @@ func verifyFile(t *testing.T, dir backup.Directory, name string) {
 	}
 }
 
-// The node that executes a plan is killed while it writes: what it has written is no backup, and the
-// next leader makes one. All backups that are listed are whole.
+// The node that executes a plan is killed while it writes: what it has written is no backup, and
+// the next leader makes one. All backups that are listed are whole.
 func TestPlan_NodeIsKilled(t *testing.T) {
 	dir := backup.Directory(t.TempDir())
 	nodes, client := startProcesses(t, string(dir))

@@ -18,23 +18,23 @@ import (
 //
 //	cluster.Config{Backups: backup.Plan{To: backup.Directory("/backups/shop"), Every: time.Hour, Keep: 72}}
 //
-// All nodes of a cluster should have the same plan. The node that leads the first partition executes
-// it, from the files of another node if there is one. If that node is lost or loses its leadership,
-// the next leader makes the backup; what the first one has written is no backup. If a backup fails, it is
-// tried again after 1 s, 2 s and so on, up to 5 minutes or Every. The outcome is part of
-// [cluster.Health], of the metrics and of the dashboard.
+// All nodes of a cluster should have the same plan. The node that leads the first partition
+// executes it, from the files of another node if there is one. If that node is lost or loses its
+// leadership, the next leader makes the backup; what the first one has written is no backup. If a
+// backup fails, it is tried again after 1 s, 2 s and so on, up to 5 minutes or Every. The outcome
+// is part of [cluster.Health], of the metrics and of the dashboard.
 type Plan struct {
 	// To is where backups are stored. It must be reached from every node, and be used by no other
 	// cluster. Required.
 	To Sink
-	// Every is the time from the beginning of one backup to that of the next, 1 s or more. Required. The
-	// first is made at once.
+	// Every is the time from the beginning of one backup to that of the next, 1 s or more.
+	// Required. The first is made at once.
 	Every time.Duration
 	// Keep is how many backups are kept, besides those that they continue. Older ones are removed.
 	// Backups of earlier lineages of the cluster are never removed. Defaults to 0: all are kept.
 	Keep int
-	// Increments is how many incremental backups follow a full one, before the next full one; -1 for
-	// none. To restore, all from the full one on are read. Defaults to 23.
+	// Increments is how many incremental backups follow a full one, before the next full one; -1
+	// for none. To restore, all from the full one on are read. Defaults to 23.
 	Increments int
 }
 

@@ -265,7 +265,8 @@ func TestPlan_LeaderChanges(t *testing.T) {
 	})
 }
 
-// Whatever fails, nothing is left in the sink, the outcome is recorded, and the backup is tried again.
+// Whatever fails, nothing is left in the sink, the outcome is recorded, and the backup is tried
+// again.
 func TestPlan_Failures(t *testing.T) {
 	diskFull := errors.New("disk full")
 	for name, fail := range map[string]func(c *fakeCluster){

@@ -23,8 +23,8 @@ type Target struct {
 	Dir string
 	// NodeID is that of the node's Config. Required.
 	NodeID string
-	// Address is where other nodes reach the node: Config.Advertise, or Config.Listen. "" for a node
-	// without either.
+	// Address is where other nodes reach the node: Config.Advertise, or Config.Listen. "" for a
+	// node without either.
 	Address string
 	// ClusterID is that of the Config. Defaults to the one in the backup.
 	ClusterID string
@@ -36,10 +36,11 @@ type Target struct {
 const restoringSuffix = ".restoring"
 
 // Restore writes the directory of the first node of a new cluster, from a full backup and the
-// incremental ones after it, in the order in which they were made. The cluster continues from the last
-// of them: to continue from an earlier one, omit those after it. Start the node with that directory and without Config.Join; then start the other nodes
-// with empty directories and Config.Join. With the same node IDs as before, too: the restored cluster
-// refuses their old directories.
+// incremental ones after it, in the order in which they were made. The cluster continues from the
+// last of them: to continue from an earlier one, omit those after it. Start the node with that
+// directory and without Config.Join; then start the other nodes with empty directories and
+// Config.Join. With the same node IDs as before, too: the restored cluster refuses their old
+// directories.
 //
 // Restore needs room for all files that any of the backups has. Errors: [ErrDamaged]; a
 // [*replay.InvalidError] for an invalid Target, or for backups that do not continue each other; a
@@ -99,10 +100,12 @@ type Verification struct {
 }
 
 // Verify restores backups, as [Restore] does, into a new directory in the directory scratch,
-// recomputes the chain hash of each history of each instance, and compares it with the recorded one. It
-// removes what it has written. An empty scratch means the default directory for temporary files.
+// recomputes the chain hash of each history of each instance, and compares it with the recorded
+// one. It removes what it has written. An empty scratch means the default directory for temporary
+// files.
 //
-// It needs the room that Restore needs. Errors: those of Restore; [ErrDamaged] if a history differs.
+// It needs the room that Restore needs. Errors: those of Restore; [ErrDamaged] if a history
+// differs.
 func Verify(ctx context.Context, scratch string, backups ...io.Reader) (v *Verification, err error) {
 	dir, err := os.MkdirTemp(scratch, "tenuto-verify-")
 	if err != nil {
@@ -162,7 +165,8 @@ func (t *Target) write(dir string, info *Info, pool *filePool) error {
 	return nil
 }
 
-// A filePool has the files of the backups that were read, in a directory for each backup and partition.
+// A filePool has the files of the backups that were read, in a directory for each backup and
+// partition.
 type filePool struct{ dir string }
 
 func (p *filePool) path(backup string, partition int, name string) string {

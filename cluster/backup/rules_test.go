@@ -39,8 +39,8 @@ func sourceOf(info *Info, content string) *source {
 // contents are of one part, of several, and of none.
 var contents = []string{"", "x", strings.Repeat("abc", 1<<20), strings.Repeat("y", 2*partBytes)}
 
-// A file that the node has damaged since it computed the checksum, or that has become shorter, ends a
-// backup.
+// A file that the node has damaged since it computed the checksum, or that has become shorter, ends
+// a backup.
 func TestWrite_FileDiffersFromItsDescription(t *testing.T) {
 	for _, content := range contents {
 		info := describe(testID, "", content)
@@ -88,7 +88,8 @@ func TestReadStream_FileDiffersFromItsDescription(t *testing.T) {
 	}
 }
 
-// Backups are restored only in the order in which they continue each other, even if no file is missing.
+// Backups are restored only in the order in which they continue each other, even if no file is
+// missing.
 func TestRestore_OrderOfBackups(t *testing.T) {
 	id := func(n int) string { return fmt.Sprintf("%032x", n) }
 	for what, c := range map[string]struct {

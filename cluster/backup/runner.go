@@ -22,8 +22,8 @@ const (
 	// A failed backup is tried again after backoffMin, then after twice that, and so on.
 	backoffMin = time.Second
 	backoffMax = 5 * time.Minute
-	// A backup that has failed incrementsTries times in sequence is made as a full one: the node that
-	// has the files of the latest one may be the cause.
+	// A backup that has failed incrementsTries times in sequence is made as a full one: the node
+	// that has the files of the latest one may be the cause.
 	incrementsTries = 3
 	// beginTimeout bounds the making of a checkpoint, which waits for all partitions.
 	beginTimeout = time.Minute
@@ -95,8 +95,8 @@ func (r *runner) lead(ctx context.Context) {
 	}
 }
 
-// makeIfDue makes a backup if one is due, a full one unless it may continue another. It returns how long
-// it is until the next one.
+// makeIfDue makes a backup if one is due, a full one unless it may continue another. It returns how
+// long it is until the next one.
 func (r *runner) makeIfDue(ctx context.Context, mayContinue bool) (wait time.Duration, err error) {
 	defer func() {
 		if panicked := recover(); panicked != nil { // of the sink

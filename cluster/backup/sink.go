@@ -5,14 +5,14 @@ import (
 	"io"
 )
 
-// A Sink stores backups by name, for one cluster. [Directory] is one; package s3, which is a module of
-// its own, has another. A name has 1 to 200 of A-Z a-z 0-9 . _ -, the first a letter or digit.
+// A Sink stores backups by name, for one cluster. [Directory] is one; package s3, which is a module
+// of its own, has another. A name has 1 to 200 of A-Z a-z 0-9 . _ -, the first a letter or digit.
 //
 // A method must return soon after its context has ended. Methods may be called concurrently, by all
 // nodes of the cluster.
 type Sink interface {
-	// Put stores all that content has under a new name, and returns when that survives a power cut. If
-	// content returns an error, or Put does, nothing may be found under the name.
+	// Put stores all that content has under a new name, and returns when that survives a power cut.
+	// If content returns an error, or Put does, nothing may be found under the name.
 	Put(ctx context.Context, name string, content io.Reader) error
 	// Open returns the content of a name.
 	Open(ctx context.Context, name string) (io.ReadCloser, error)

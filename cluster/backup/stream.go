@@ -38,7 +38,8 @@ type Info struct {
 	// ID is random. Base is the ID of the backup that this one continues, "" for a full one.
 	ID   string `json:"id"`
 	Base string `json:"base,omitempty"`
-	// Cluster is the cluster's ID, and Lineage that of its latest lineage, "" if it was never restored.
+	// Cluster is the cluster's ID, and Lineage that of its latest lineage, "" if it was never
+	// restored.
 	Cluster string `json:"cluster"`
 	Lineage string `json:"lineage,omitempty"`
 	// Cut counts the backups of the cluster that were begun.
@@ -57,7 +58,8 @@ type Partition struct {
 	// Index and Term are those of the last entry in the state.
 	Index uint64 `json:"index"`
 	Term  uint64 `json:"term"`
-	// Database names the database of the node: immutable files of one name in one database are equal.
+	// Database names the database of the node: immutable files of one name in one database are
+	// equal.
 	Database string `json:"database"`
 	Files    []File `json:"files"`
 }

@@ -18,7 +18,8 @@ var (
 	questions = replay.Orchestration[int, []string]("questions")
 )
 
-// startAsking starts a node whose activities send their signed tokens to a channel, and end by them.
+// startAsking starts a node whose activities send their signed tokens to a channel, and end by
+// them.
 func startAsking(t *testing.T, dir, id string) (*cluster.Node, <-chan string) {
 	t.Helper()
 	tokens := make(chan string, 100)
@@ -66,8 +67,8 @@ func answer(t *testing.T, node *cluster.Node, token, value string) error {
 }
 
 // A token from before the backup is valid in the restored cluster. One of an activity that was
-// scheduled afterwards is not, although another activity has the same event_id there. So it is if the
-// restored cluster is itself restored, and with the tokens of a lineage that is not continued.
+// scheduled afterwards is not, although another activity has the same event_id there. So it is if
+// the restored cluster is itself restored, and with the tokens of a lineage that is not continued.
 func TestRestore_TokensOfActivitiesAfterBackup(t *testing.T) {
 	old, oldTokens := startAsking(t, filepath.Join(t.TempDir(), "old"), "o1")
 	if _, err := cluster.StartRun(t.Context(), old.Client(), questions, "q", 3); err != nil {

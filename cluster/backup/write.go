@@ -21,12 +21,13 @@ import (
 var (
 	// ErrInProgress means that the node makes or serves another backup.
 	ErrInProgress = backup.ErrInProgress
-	// ErrExpired means that the node has removed its checkpoint, which was not read for two minutes.
+	// ErrExpired means that the node has removed its checkpoint, which was not read for two
+	// minutes.
 	ErrExpired = backup.ErrNotFound
 	// ErrInMemory means that the node has no directory.
 	ErrInMemory = backup.ErrInMemory
-	// ErrMissed means that the node was too busy to make a checkpoint of all partitions at one moment.
-	// Another attempt may succeed.
+	// ErrMissed means that the node was too busy to make a checkpoint of all partitions at one
+	// moment. Another attempt may succeed.
 	ErrMissed = backup.ErrMissed
 )
 
@@ -36,23 +37,24 @@ const ActionBackup cluster.Action = "back up"
 // Options are those of [Write].
 type Options struct {
 	// Base makes an incremental backup: it has only what is not in that backup or in those that it
-	// continues. If Node is "", the node of the base is asked; another node shares no files with it. If
-	// no file is shared, the backup is a full one: its Info.Base is "". Defaults to none: a full backup.
+	// continues. If Node is "", the node of the base is asked; another node shares no files with
+	// it. If no file is shared, the backup is a full one: its Info.Base is "". Defaults to none: a
+	// full backup.
 	Base *Info
-	// Node is the ID of the node whose files are copied. Defaults to a node that answers, leads as few
-	// partitions as possible, and of these to the one that lags least.
+	// Node is the ID of the node whose files are copied. Defaults to a node that answers, leads as
+	// few partitions as possible, and of these to the one that lags least.
 	Node string
-	// Progress, if it is not nil, is called after each part, with the bytes written and those of all
-	// files.
+	// Progress, if it is not nil, is called after each part, with the bytes written and those of
+	// all files.
 	Progress func(written, total int64)
 }
 
-// Write writes a backup of the cluster to w. ctx bounds it all. After an error, what was written is no
-// backup.
+// Write writes a backup of the cluster to w. ctx bounds it all. After an error, what was written is
+// no backup.
 //
-// Errors: [cluster.ErrNotMember] for an unknown node; a [*cluster.UnavailableError] if the node is lost;
-// [cluster.ErrNotAuthorized]; [cluster.ErrProtocol] while a member does not speak protocol 4; a
-// [*replay.InvalidError] for a base of another cluster or lineage; [ErrInProgress], [ErrExpired],
+// Errors: [cluster.ErrNotMember] for an unknown node; a [*cluster.UnavailableError] if the node is
+// lost; [cluster.ErrNotAuthorized]; [cluster.ErrProtocol] while a member does not speak protocol 4;
+// a [*replay.InvalidError] for a base of another cluster or lineage; [ErrInProgress], [ErrExpired],
 // [ErrInMemory] or [ErrMissed] of the node; [ErrDamaged] if a file of the node differs from its
 // checksum; that of w or ctx. It may be called concurrently, for different nodes.
 func Write(ctx context.Context, client *cluster.Client, w io.Writer, options Options) (*Info, error) {
@@ -149,8 +151,8 @@ func (s *source) ask(ctx context.Context, request *clusterpb.Request) (*clusterp
 	return s.internals.AskNode(ctx, s.node, s.address, request)
 }
 
-// endTimeout bounds the request that lets the node remove the checkpoint, which it also does by itself
-// after some time.
+// endTimeout bounds the request that lets the node remove the checkpoint, which it also does by
+// itself after some time.
 const endTimeout = 5 * time.Second
 
 // end lets the node remove the checkpoint. An error has no effect on the backup, so it is ignored.
@@ -175,7 +177,8 @@ func newInfo(node string, b *clusterpb.BackupBegun) *Info {
 	return info
 }
 
-// continueFrom marks the files that an earlier backup has. If it has none, this remains a full backup.
+// continueFrom marks the files that an earlier backup has. If it has none, this remains a full
+// backup.
 func (i *Info) continueFrom(base *Info) error {
 	if base == nil {
 		return nil

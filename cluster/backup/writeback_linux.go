@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writeBack lets the disk write a part of a file that was just written, waits for the part of the same
-// size before it, and removes that from the cache, where the nodes' files are of more use. It is no
-// sync; an error is one of a later sync, too.
+// writeBack lets the disk write a part of a file that was just written, waits for the part of the
+// same size before it, and removes that from the cache, where the nodes' files are of more use. It
+// is no sync; an error is one of a later sync, too.
 func writeBack(file *os.File, offset, size int64) {
 	descriptor := int(file.Fd())
 	_ = unix.SyncFileRange(descriptor, offset, size, unix.SYNC_FILE_RANGE_WRITE)

@@ -57,7 +57,8 @@ type Preview struct {
 	Estimated bool
 	// States are the numbers by state; nil if Estimated.
 	States map[cluster.State]int
-	// Sample are the first matching instances, at most 20; fewer if they are far apart in the index.
+	// Sample are the first matching instances, at most 20; fewer if they are far apart in the
+	// index.
 	Sample []Instance
 }
 
@@ -74,8 +75,8 @@ const (
 	samplePagesMax = 10
 )
 
-// DryRun returns what a job would visit now. It acts on nothing, and reads a count and a page of the
-// index. It does not tell which instances would refuse the action.
+// DryRun returns what a job would visit now. It acts on nothing, and reads a count and a page of
+// the index. It does not tell which instances would refuse the action.
 //
 // Errors: [*replay.InvalidError] for the first field that is not valid; those of
 // [cluster.Client.CountBy].
@@ -168,22 +169,22 @@ func (p *Progress) applyEnd(status *cluster.Status) {
 	}
 }
 
-// Pause stops a job from acting until [Resume], and returns when the page in progress is done: about
-// 1 s later, or when a partition that the page waits for has a leader. If ctx ends before, the pause
-// is in effect all the same, if it was recorded. The reason has at most 3,000 bytes. A paused job
-// only gets the reason.
+// Pause stops a job from acting until [Resume], and returns when the page in progress is done:
+// about 1 s later, or when a partition that the page waits for has a leader. If ctx ends before,
+// the pause is in effect all the same, if it was recorded. The reason has at most 3,000 bytes. A
+// paused job only gets the reason.
 func Pause(ctx context.Context, client *cluster.Client, id, reason string) error {
 	return update(ctx, client, id, "pause", bulk.PauseUpdate, reason)
 }
 
-// Resume continues a paused job after the last visited instance. The reason replaces that of Pause. A
-// job that is not paused only gets the reason.
+// Resume continues a paused job after the last visited instance. The reason replaces that of Pause.
+// A job that is not paused only gets the reason.
 func Resume(ctx context.Context, client *cluster.Client, id, reason string) error {
 	return update(ctx, client, id, "resume", bulk.ResumeUpdate, reason)
 }
 
-// Stop ends a job, and returns when the page in progress is done, like [Pause]. A stopped job cannot
-// be resumed; another job with the same filter visits what still matches.
+// Stop ends a job, and returns when the page in progress is done, like [Pause]. A stopped job
+// cannot be resumed; another job with the same filter visits what still matches.
 func Stop(ctx context.Context, client *cluster.Client, id, reason string) error {
 	return update(ctx, client, id, "stop", bulk.StopUpdate, reason)
 }

@@ -18,8 +18,8 @@
 //     began after the job (with several partitions: about a second after it, as their times may
 //     differ); itself; and those of the engine's own orchestrations, such as schedules and jobs,
 //     unless Filter.Name is such a name.
-//  2. It acts once on each visited instance, even if it repeats a page because a node or a leader has
-//     died: a request has an ID derived from the job and the instance; see [cluster.RequestID].
+//  2. It acts once on each visited instance, even if it repeats a page because a node or a leader
+//     has died: a request has an ID derived from the job and the instance; see [cluster.RequestID].
 //  3. Each visited instance is counted once: as done, refused or unknown.
 //  4. In any time t, it visits at most Rate·t instances, plus one page. A page has the instances of
 //     one second, from 1 to 500. It begins none after 1 s, and then waits for the calls in flight.
@@ -29,22 +29,23 @@
 //
 // # Outcomes
 //
-// Done means that the cluster has accepted the action, as the call for one instance does: a canceled
-// instance may still clean up. An instance is refused if it does not exist any more (purge:
-// that is done), has ended (purge: has not), another run has begun under its ID, it is stalled, hung
-// or waits for code (except terminate and purge), its buffer of events stays full, or it has no
-// operation to which the action applies. [Refusals] lists the first 10,000. If calls for an instance
-// end three times, or for 30 s, without a known outcome, the job lists it with the refusals, as
-// unknown, and goes on. While a partition has no leader, or a member does not speak protocol 4, the
-// job waits and tries again.
+// Done means that the cluster has accepted the action, as the call for one instance does: a
+// canceled instance may still clean up. An instance is refused if it does not exist any more
+// (purge: that is done), has ended (purge: has not), another run has begun under its ID, it is
+// stalled, hung or waits for code (except terminate and purge), its buffer of events stays full, or
+// it has no operation to which the action applies. [Refusals] lists the first 10,000. If calls for
+// an instance end three times, or for 30 s, without a known outcome, the job lists it with the
+// refusals, as unknown, and goes on. While a partition has no leader, or a member does not speak
+// protocol 4, the job waits and tries again.
 //
 // # Rights
 //
-// Config.Authorize is asked when a remote client starts a job: for [cluster.ActionStart] of the job's
-// ID, and for [cluster.ActionList] and the right of the action (see [Actions]) with the instance ID
-// "", which stands for all instances. So a rule that permits an action for some instances only must
-// reject "". A schedule cannot start jobs. [Start] and [DryRun] also need [cluster.ActionList].
-// [Pause], [Resume] and [Stop] are updates, [Get] is a query, [Refusals] also reads the history.
+// Config.Authorize is asked when a remote client starts a job: for [cluster.ActionStart] of the
+// job's ID, and for [cluster.ActionList] and the right of the action (see [Actions]) with the
+// instance ID "", which stands for all instances. So a rule that permits an action for some
+// instances only must reject "". A schedule cannot start jobs. [Start] and [DryRun] also need
+// [cluster.ActionList]. [Pause], [Resume] and [Stop] are updates, [Get] is a query, [Refusals] also
+// reads the history.
 //
 // # What may not be assumed
 //
@@ -53,8 +54,8 @@
 //   - That a job is done soon after Rate permits it. Its activities use slots like others, one at a
 //     time, and its calls are calls of the node's client. So it starves no ordinary work, and waits
 //     behind it.
-//   - That request IDs are known forever: see [cluster.RequestID] for instances that continue as new
-//     very often between two attempts of a page.
+//   - That request IDs are known forever: see [cluster.RequestID] for instances that continue as
+//     new very often between two attempts of a page.
 //   - That cancellation of the job's instance ends it at once: the page in progress is completed.
 //     [cluster.Client.Terminate] does, and the last page is then not counted.
 //   - That a job works if Settings.PayloadMax is below its default.

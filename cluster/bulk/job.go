@@ -15,8 +15,8 @@ import (
 type Job struct {
 	// ID is the instance ID of the job. Defaults to a random one that begins with "bulk-".
 	ID string
-	// Filter selects the instances; package cluster/filter parses it from text. Its Order must be ""
-	// or "id", not descending. The zero value selects all.
+	// Filter selects the instances; package cluster/filter parses it from text. Its Order must be
+	// "" or "id", not descending. The zero value selects all.
 	Filter cluster.Filter
 	// Action is one of the constants, or another name that [Actions] returns.
 	Action string
@@ -49,8 +49,9 @@ const (
 	// with the argument "activity", only the activities of that name. Release is the opposite.
 	Hold    = "hold"
 	Release = "release"
-	// Rerun and Rewind begin runs as operate.Rerun and operate.Rewind do. Rewind goes back to before a
-	// call: the argument "call" is the name of the activity or child, "number" which of its calls.
+	// Rerun and Rewind begin runs as operate.Rerun and operate.Rewind do. Rewind goes back to
+	// before a call: the argument "call" is the name of the activity or child, "number" which of
+	// its calls.
 	Rerun  = "rerun"
 	Rewind = "rewind"
 )
@@ -124,16 +125,16 @@ type Progress struct {
 	Principal string
 	Started   time.Time // cluster time
 	// Matched is the number of instances that matched when the job began. Since then, instances may
-	// have begun or ceased to match, so the number of visited ones may differ. Estimated says that it
-	// includes instances of the engine's own orchestrations.
+	// have begun or ceased to match, so the number of visited ones may differ. Estimated says that
+	// it includes instances of the engine's own orchestrations.
 	Matched   int
 	Estimated bool
 	// Done, Refused and Unknown are the numbers of visited instances by outcome.
 	Done, Refused, Unknown int
 	// Remaining estimates how many instances are still to visit; 0 in a job that has ended.
 	Remaining int
-	// Speed is the average of visited instances per second, with waits for Rate and without pauses; 0
-	// before the first page.
+	// Speed is the average of visited instances per second, with waits for Rate and without pauses;
+	// 0 before the first page.
 	Speed float64
 	// RefusalsKept is the number of refusals that [Refusals] lists.
 	RefusalsKept int

@@ -40,9 +40,9 @@ const (
 	fullSizeTime = time.Hour
 )
 
-// A bulk cancellation with compensations: each instance is canceled once and compensates once, though
-// the leader is killed three times on the way, and the progress is right. TENUTO_BULK is another
-// number of instances than 2,000, for example (or run "make bulk"):
+// A bulk cancellation with compensations: each instance is canceled once and compensates once,
+// though the leader is killed three times on the way, and the progress is right. TENUTO_BULK is
+// another number of instances than 2,000, for example (or run "make bulk"):
 //
 //	TENUTO_BULK=100000 go test -count 1 -run TestCancel_LeaderKilledThreeTimes -v -timeout 1h ./cluster/bulk
 func TestCancel_LeaderKilledThreeTimes(t *testing.T) {

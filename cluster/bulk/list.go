@@ -28,8 +28,8 @@ type Page struct {
 type Listed struct {
 	ID    string
 	State cluster.State // of its instance
-	// Progress is nil if the job does not answer: if it is stalled, hung or waits for code, or if Err
-	// is set.
+	// Progress is nil if the job does not answer: if it is stalled, hung or waits for code, or if
+	// Err is set.
 	Progress *Progress
 	// Err is why the job could not be asked: it was purged meanwhile, for example.
 	Err error
@@ -38,10 +38,10 @@ type Listed struct {
 // queriesMax bounds the jobs that a List asks at once.
 const queriesMax = 16
 
-// List returns the jobs that match the filter, in its order, with their progress. It returns at most
-// limit jobs (0 means 100; at most 1,000), those that follow after ("" for the first page, otherwise
-// Page.Next). A page may have fewer, even none, although more follow. filter.Name is ignored. Each
-// job is queried, which loads it into memory.
+// List returns the jobs that match the filter, in its order, with their progress. It returns at
+// most limit jobs (0 means 100; at most 1,000), those that follow after ("" for the first page,
+// otherwise Page.Next). A page may have fewer, even none, although more follow. filter.Name is
+// ignored. Each job is queried, which loads it into memory.
 //
 // Errors: those of [cluster.Client.List]; the error of ctx.
 func List(ctx context.Context, client *cluster.Client, filter cluster.Filter, after string, limit int) (*Page, error) {
@@ -96,7 +96,8 @@ const (
 // after ("" for the first page, otherwise RefusalPage.Next). While the job acts, later refusals
 // follow the last page. A call reads the history of the job.
 //
-// Errors: [*replay.InvalidError] for after and limit; those of [Get] and [cluster.Client.HistoryOf].
+// Errors: [*replay.InvalidError] for after and limit; those of [Get] and
+// [cluster.Client.HistoryOf].
 func Refusals(ctx context.Context, client *cluster.Client, id, after string, limit int) (*RefusalPage, error) {
 	page, err := readRefusals(ctx, client, id, after, limit)
 	if err != nil {

@@ -27,8 +27,8 @@ var (
 	twice = replay.Orchestration[map[string]any, []pageResult]("twice")
 )
 
-// actTwice is the body of twice: it acts on a page twice, as a leader does whose report of the first
-// attempt was lost. It waits for a word in between.
+// actTwice is the body of twice: it acts on a page twice, as a leader does whose report of the
+// first attempt was lost. It waits for a word in between.
 func actTwice(ctx *replay.Context, in map[string]any) ([]pageResult, error) {
 	first, err := page.Call(ctx, in)
 	if err != nil {
@@ -41,8 +41,8 @@ func actTwice(ctx *replay.Context, in map[string]any) ([]pageResult, error) {
 	return []pageResult{first, second}, err
 }
 
-// A page that is repeated after all its requests were answered acts on no instance again, and counts
-// the same.
+// A page that is repeated after all its requests were answered acts on no instance again, and
+// counts the same.
 func TestActions_RepeatedPageActsOnce(t *testing.T) {
 	t.Parallel()
 	var b bank

@@ -15,8 +15,9 @@ import (
 // Options are the options of a dashboard. The zero value shows everything and changes nothing.
 type Options struct {
 	// Principal returns the name of the user who sends a request: 1 to 256 bytes of UTF-8 without
-	// control characters. An error, or "", is answered with 401. It is called for each request to the
-	// API, and every 15 s for each open stream, concurrently. Without it there are no users: everything can be read, and nothing changed.
+	// control characters. An error, or "", is answered with 401. It is called for each request to
+	// the API, and every 15 s for each open stream, concurrently. Without it there are no users:
+	// everything can be read, and nothing changed.
 	Principal func(r *http.Request) (string, error)
 	// ReadOnly refuses all changes.
 	ReadOnly bool
@@ -30,15 +31,15 @@ type Options struct {
 	// showing all payloads.
 	Redact func(payload replay.PayloadInfo) bool
 	// Hosts are the host names under which the dashboard is reached, without ports. Defaults to any
-	// name; on a loopback address to localhost and loopback addresses, because a page of another site
-	// may give its own name the address 127.0.0.1.
+	// name; on a loopback address to localhost and loopback addresses, because a page of another
+	// site may give its own name the address 127.0.0.1.
 	Hosts []string
 	// StreamsMax bounds the streams of events that are open at a time; each open page has one.
 	// Defaults to 1,000.
 	StreamsMax int
-	// TopicsMax bounds the different topics that these streams follow together: instances, and lists
-	// with different filters. The overview, the code and the cluster do not count. A topic is read
-	// every 1 to 10 s. Defaults to 500.
+	// TopicsMax bounds the different topics that these streams follow together: instances, and
+	// lists with different filters. The overview, the code and the cluster do not count. A topic is
+	// read every 1 to 10 s. Defaults to 500.
 	TopicsMax int
 	// Logger gets requests that fail with an internal error, and changes that no history records,
 	// with principal and reason: of members, leaders and paused activities, retries and purges.

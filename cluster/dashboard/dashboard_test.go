@@ -460,8 +460,8 @@ func TestEvents_ShowChanges(t *testing.T) {
 	s.await("instance:a-events", "OrchestrationCompleted")
 }
 
-// A page reads an instance or a list before it follows it: what changed in between must not be missed,
-// also by a page that joins later.
+// A page reads an instance or a list before it follows it: what changed in between must not be
+// missed, also by a page that joins later.
 func TestEvents_NewStreamIsToldToReadAgain(t *testing.T) {
 	l := newLab(t, 1, dashboard.Options{Principal: asAda})
 	l.start("a", "paid")

@@ -1,4 +1,5 @@
-// Package dashboard shows a cluster in a browser: a handler with pages, a JSON API and live streams.
+// Package dashboard shows a cluster in a browser: a handler with pages, a JSON API and live
+// streams.
 //
 //	mux.Handle("/tenuto/", http.StripPrefix("/tenuto", dashboard.Handler(node.Client(), dashboard.Options{
 //		Principal: func(r *http.Request) (string, error) { return userOf(r) },
@@ -13,10 +14,11 @@
 //  2. With it, each read and each change asks the Config.Authorize of the client's node about the
 //     user, with a cluster.Principal of the kind operate.PrincipalUser. Histories show who changed
 //     what, and why; Options.Logger gets the changes that no history records.
-//  3. A page of another site can neither change nor read anything: GET changes nothing, changes need a
-//     header that a form cannot send. Names that were not meant are kept out on loopback, on other
-//     addresses by Options.Hosts.
-//  4. Payloads, IDs and errors are shown as text. The Content-Security-Policy allows no inline script.
+//  3. A page of another site can neither change nor read anything: GET changes nothing, changes
+//     need a header that a form cannot send. Names that were not meant are kept out on loopback, on
+//     other addresses by Options.Hosts.
+//  4. Payloads, IDs and errors are shown as text. The Content-Security-Policy allows no inline
+//     script.
 //  5. The handler sets no cookies and loads nothing from other hosts.
 //
 // # What may not be assumed

@@ -14,8 +14,8 @@ import (
 
 func permitAll(cluster.Action, string) bool { return true }
 
-// The work of a topic runs on a goroutine that streams share: a panic of the user's code in it ends the
-// topic, and not the process.
+// The work of a topic runs on a goroutine that streams share: a panic of the user's code in it ends
+// the topic, and not the process.
 func TestEvents_PanicEndsTheTopicAlone(t *testing.T) {
 	client, server := rightsServer(t, permitAll, dashboard.Options{
 		Redact: func(replay.PayloadInfo) bool { panic("redact") }, Logger: slog.New(slog.DiscardHandler),

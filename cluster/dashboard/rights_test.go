@@ -123,8 +123,8 @@ func TestRights_ListsHideWhatQueriesShow(t *testing.T) {
 	}
 }
 
-// The members are not shown to a user without the right to see them, neither at once nor live, though
-// another user follows the overview with them.
+// The members are not shown to a user without the right to see them, neither at once nor live,
+// though another user follows the overview with them.
 func TestRights_OverviewTopicHidesMembers(t *testing.T) {
 	var sees atomic.Bool
 	_, server := rightsServer(t, func(action cluster.Action, _ string) bool { return action == cluster.ActionList || sees.Load() }, dashboard.Options{})

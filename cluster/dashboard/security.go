@@ -14,8 +14,8 @@ import (
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// protect refuses requests that a page of another site has caused, and sets the headers that bound what
-// pages may do.
+// protect refuses requests that a page of another site has caused, and sets the headers that bound
+// what pages may do.
 func protect(hosts []string, next http.Handler) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -48,8 +48,8 @@ func refuse(w http.ResponseWriter, r *http.Request, status int, code, message st
 	http.Error(w, message, status)
 }
 
-// isHostAllowed reports whether the host name of a request is one of hosts. Without any, a request to a
-// loopback address must name that address: a name that resolves to it may be another site's.
+// isHostAllowed reports whether the host name of a request is one of hosts. Without any, a request
+// to a loopback address must name that address: a name that resolves to it may be another site's.
 func isHostAllowed(hosts []string, r *http.Request) bool {
 	name := hostname(r.Host)
 	if len(hosts) > 0 {

@@ -25,7 +25,8 @@ const (
 )
 
 // A Func returns the addresses, host:port, at which nodes may be. It may be called concurrently.
-// Errors: [*Error] if they cannot be read, [*replay.InvalidError] for an argument that is not valid.
+// Errors: [*Error] if they cannot be read, [*replay.InvalidError] for an argument that is not
+// valid.
 type Func = func(ctx context.Context) ([]string, error)
 
 // A Resolver looks up names. [net.Resolver] is one; a nil Resolver stands for net.DefaultResolver.
@@ -97,7 +98,8 @@ func SRV(service, proto, name string, resolver Resolver) Func {
 	}
 }
 
-// File returns the addresses in a file, host:port, one a line. Empty lines and those that begin with
+// File returns the addresses in a file, host:port, one a line. Empty lines and those that begin
+// with
 // # are ignored. The file is read at each call, so it may change; write it under another name and
 // rename it. It has at most [FileBytesMax] bytes.
 func File(path string) Func {

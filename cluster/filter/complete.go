@@ -20,16 +20,16 @@ type Suggestion struct {
 }
 
 // A ValueSource returns values that instances have, for [Complete]: names of orchestrations for the
-// field "name", for example. For "tag" and "attr" it returns keys if key is "", and otherwise values
-// of a key. For "waiting", key is what an instance waits for: "activity", "event", "child" or "any".
-// It may return none.
+// field "name", for example. For "tag" and "attr" it returns keys if key is "", and otherwise
+// values of a key. For "waiting", key is what an instance waits for: "activity", "event", "child"
+// or "any". It may return none.
 type ValueSource func(field, key string) []string
 
-// Complete returns at most 20 suggestions for the word at an offset: words while there is no operator
-// before the offset, then values. Each suggestion replaces text[start:end]. It begins where the
-// word begins and ends where the word ends, with two exceptions: it leaves a key or a value that
-// the offset is before, and it is empty if the offset is at the beginning of the word. Offsets are
-// in bytes; one outside the text stands for its nearest end.
+// Complete returns at most 20 suggestions for the word at an offset: words while there is no
+// operator before the offset, then values. Each suggestion replaces text[start:end]. It begins
+// where the word begins and ends where the word ends, with two exceptions: it leaves a key or a
+// value that the offset is before, and it is empty if the offset is at the beginning of the word.
+// Offsets are in bytes; one outside the text stands for its nearest end.
 func Complete(text string, offset int, values ValueSource) (start, end int, suggestions []Suggestion) {
 	offset = min(max(offset, 0), len(text))
 	start = startOfWord(text[:offset])
@@ -38,7 +38,8 @@ func Complete(text string, offset int, values ValueSource) (start, end int, sugg
 	return start, endOfWord(text, start, offset, typesValue), c.suggestions[:min(len(c.suggestions), suggestionsMax)]
 }
 
-// endOfWord returns where the part of the word at start ends that a suggestion for the offset replaces.
+// endOfWord returns where the part of the word at start ends that a suggestion for the offset
+// replaces.
 func endOfWord(text string, start, offset int, typesValue bool) int {
 	field, _, _ := strings.Cut(text[start:], ".")
 	switch beforeKey := start + len(field); {
@@ -95,7 +96,8 @@ type completer struct {
 	suggestions []Suggestion
 }
 
-// complete adds the suggestions for a word after others, and reports whether they are for its value.
+// complete adds the suggestions for a word after others, and reports whether they are for its
+// value.
 func (c *completer) complete(before string) (typesValue bool) {
 	p := &parser{text: c.typed, seen: make(map[string]bool)}
 	var w word

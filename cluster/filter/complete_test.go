@@ -69,8 +69,8 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// In the middle of a word, a suggestion leaves nothing of what it replaces, and keeps the value of a
-// word whose name is completed.
+// In the middle of a word, a suggestion leaves nothing of what it replaces, and keeps the value of
+// a word whose name is completed.
 func TestComplete_InTheMiddleOfAWord(t *testing.T) {
 	for _, c := range []struct{ before, after, want string }{
 		{"sta", "te=failed name=x", "state=failed name=x"},

@@ -46,9 +46,9 @@ const auditPage = 200
 // creation if filter.Instances asks for that, those of an instance in the order of its history. (In
 // another order an instance that changes meanwhile could be read again and again.) It yields
 // every event with a principal or a reason of an operator, and every cancellation, suspension,
-// resumption and copy of a history by a client, but no copied events. It does not find actions in purged histories, or pauses of activities,
-// for which see [Pauses]. Of an instance with more than 1,000 executions only the latest 1,000 are
-// read.
+// resumption and copy of a history by a client, but no copied events. It does not find actions in
+// purged histories, or pauses of activities, for which see [Pauses]. Of an instance with more than
+// 1,000 executions only the latest 1,000 are read.
 //
 // The cost is that of reading all histories of the matching instances, in pages, one instance after
 // another: no index has the actions. So narrow Instances, for example by CreatedFrom or IDPrefix of
@@ -84,8 +84,9 @@ type audit struct {
 	yield     func(Record, error) bool
 }
 
-// inFixedOrder returns a filter that selects the same instances, in an order in which none of them moves.
-// The order by timer remains if the filter selects other open operations: it says what else is required.
+// inFixedOrder returns a filter that selects the same instances, in an order in which none of them
+// moves. The order by timer remains if the filter selects other open operations: it says what else
+// is required.
 func inFixedOrder(f cluster.Filter) cluster.Filter {
 	switch {
 	case f.Order == "ended" && f.EndedFrom.IsZero():

@@ -12,8 +12,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// The actions of [Rerun], [Rewind] and [Fork], for Config.Authorize. A fork with an ID needs the right
-// for both instances.
+// The actions of [Rerun], [Rewind] and [Fork], for Config.Authorize. A fork with an ID needs the
+// right for both instances.
 const (
 	ActionRerun  cluster.Action = "rerun"
 	ActionRewind cluster.Action = "rewind"
@@ -54,8 +54,8 @@ const (
 // A Run is a run that begins with a copied history.
 type Run struct {
 	InstanceID string
-	// Execution is the first of the run, and Incarnation distinguishes the run from all others under
-	// the ID; see [replay.Attempt].
+	// Execution is the first of the run, and Incarnation distinguishes the run from all others
+	// under the ID; see [replay.Attempt].
 	Execution, Incarnation uint64
 	// EventID is that of the last copied event.
 	EventID uint64
@@ -71,8 +71,8 @@ type Point struct {
 // ToEvent is the point after an event, from 1.
 func ToEvent(id uint64) Point { return Point{event: id} }
 
-// BeforeCall is the point before the n-th call, from 1, of the activity or child with that name. The
-// leader finds it in the history of the execution.
+// BeforeCall is the point before the n-th call, from 1, of the activity or child with that name.
+// The leader finds it in the history of the execution.
 func BeforeCall(name string, n int) Point { return Point{call: name, number: n} }
 
 // A CopyOption is an option of [Rerun], [Rewind] and [Fork].
@@ -84,12 +84,12 @@ type copyCall struct {
 	input   *any // of OtherInput
 }
 
-// DropEvents drops the external events that the source has recorded after the point. Without it, the
-// new run receives them at its beginning, in their order.
+// DropEvents drops the external events that the source has recorded after the point. Without it,
+// the new run receives them at its beginning, in their order.
 func DropEvents() CopyOption { return func(c *copyCall) { c.request.DropEvents = true } }
 
-// OfExecution selects the execution to copy, from 1. The default is the latest one, and for [Rerun] the
-// first one of the latest run.
+// OfExecution selects the execution to copy, from 1. The default is the latest one, and for [Rerun]
+// the first one of the latest run.
 func OfExecution(number uint64) CopyOption {
 	return func(c *copyCall) { c.request.Execution = number }
 }
@@ -98,13 +98,13 @@ func OfExecution(number uint64) CopyOption {
 // ToEvent(1): after that, the history depends on the recorded input.
 func OtherInput(input any) CopyOption { return func(c *copyCall) { c.input = &input } }
 
-// CopyRequestID sets the request ID, 1 to 256 bytes, instead of a random one. A call with the ID of an
-// earlier call for the same instance returns the run of that call, as long as it is among the latest
-// 1,000 executions.
+// CopyRequestID sets the request ID, 1 to 256 bytes, instead of a random one. A call with the ID of
+// an earlier call for the same instance returns the run of that call, as long as it is among the
+// latest 1,000 executions.
 func CopyRequestID(id string) CopyOption { return func(c *copyCall) { c.request.RequestId = id } }
 
-// Rerun begins a run of the same instance with the input and the options of its latest run. A run in
-// progress is terminated.
+// Rerun begins a run of the same instance with the input and the options of its latest run. A run
+// in progress is terminated.
 //
 // The errors of Rerun, Rewind and Fork are those of the package, and [*CopyError]. They work on an
 // instance that is running, suspended, stalled, hung or ended.
@@ -112,8 +112,9 @@ func Rerun(ctx context.Context, client *cluster.Client, id, reason string, optio
 	return runCopy(ctx, client, id, &clusterpb.CopyRequest{Kind: clusterpb.CopyRequest_KIND_RERUN, Reason: reason}, options)
 }
 
-// Rewind begins a run of the same instance whose history is that of its latest execution up to a point,
-// and goes on from there. A run in progress is terminated. replay/docs/again.md says what is copied.
+// Rewind begins a run of the same instance whose history is that of its latest execution up to a
+// point, and goes on from there. A run in progress is terminated. replay/docs/again.md says what is
+// copied.
 func Rewind(ctx context.Context, client *cluster.Client, id string, to Point, reason string, options ...CopyOption) (*Run, error) {
 	request := &clusterpb.CopyRequest{Kind: clusterpb.CopyRequest_KIND_REWIND, Reason: reason}
 	to.set(request)

@@ -52,7 +52,8 @@ func stepsBody(ctx *replay.Context, name string) (string, error) {
 	return strings.Join([]string{first, second, last}, " "), err
 }
 
-// The events of steps: OrchestrationStarted, call (2, 3), signal (4, 5), child (6, 7), call (8, 9), end.
+// The events of steps: OrchestrationStarted, call (2, 3), signal (4, 5), child (6, 7), call (8, 9),
+// end.
 const eventsOfSteps = 10
 
 func newCopyCluster(t *testing.T, s *service, configure ...func(i int, config *cluster.Config)) *clustertest.Cluster {
@@ -329,8 +330,8 @@ func TestRewind_LeaderKilled(t *testing.T) {
 	})
 }
 
-// The leader refuses a copy before it abandons or evicts the target's code. A child whose end is not
-// recorded by its parent, which may be in another partition, still belongs to the parent.
+// The leader refuses a copy before it abandons or evicts the target's code. A child whose end is
+// not recorded by its parent, which may be in another partition, still belongs to the parent.
 func TestCopy_RefusedBeforeCodeIsAbandoned(t *testing.T) {
 	s, release := new(service), make(chan struct{})
 	var bodies atomic.Int64

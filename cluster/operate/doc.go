@@ -1,7 +1,7 @@
 // Package operate repairs one operation of one instance: an activity, a timer, a child or a
-// subscription that an incident has left in a bad state. It also begins runs from an earlier event of
-// an instance ([Rerun], [Rewind], [Fork]; see replay/docs/again.md), pauses an activity in the whole
-// cluster, sets which members vote, and lists who has done what.
+// subscription that an incident has left in a bad state. It also begins runs from an earlier event
+// of an instance ([Rerun], [Rewind], [Fork]; see replay/docs/again.md), pauses an activity in the
+// whole cluster, sets which members vote, and lists who has done what.
 //
 //	open, err := client.Pending(ctx, "order-17")
 //	...

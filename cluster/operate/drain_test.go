@@ -120,7 +120,8 @@ type keys struct{ always *cluster.Keys }
 
 func (k keys) Keys() (*cluster.Keys, error) { return k.always, nil }
 
-// transferRights permits a client a number of transfers, no roles, no end of an upgrade, and everything else.
+// transferRights permits a client a number of transfers, no roles, no end of an upgrade, and
+// everything else.
 type transferRights struct{ left, asked atomic.Int64 }
 
 func (r *transferRights) authorize(_ context.Context, caller cluster.Principal, action cluster.Action, _ string) error {

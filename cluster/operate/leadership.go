@@ -11,20 +11,20 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// TransferLeadership makes other nodes lead the partitions that the node from leads, or all partitions
-// if from is "": the node to, or if that is "", of each partition the one that lags least. It returns
-// how many partitions were led by others than to, when they are served by their new leaders. Calls
-// wait meanwhile, usually for less than a second.
+// TransferLeadership makes other nodes lead the partitions that the node from leads, or all
+// partitions if from is "": the node to, or if that is "", of each partition the one that lags
+// least. It returns how many partitions were led by others than to, when they are served by their
+// new leaders. Calls wait meanwhile, usually for less than a second.
 //
 // A transfer is not permanent: nodes spread the leadership of several partitions evenly, and an
-// election may choose any voter. A node that is stopped hands over by itself. The log of the previous
-// leader shows who has called. The rights that it needs are [cluster.ActionSeeMembers] and
+// election may choose any voter. A node that is stopped hands over by itself. The log of the
+// previous leader shows who has called. The rights that it needs are [cluster.ActionSeeMembers] and
 // [ActionTransfer].
 //
 // Errors: [cluster.ErrNotMember] for a node that is not a voter; [cluster.ErrLastVoter];
 // [*replay.InvalidError]; [cluster.ErrNotAuthorized]; [cluster.ErrProtocol] while a member does not
-// speak protocol 4; [*cluster.UnavailableError]. After an error, some partitions may have been handed
-// over. A repetition hands over those that are left.
+// speak protocol 4; [*cluster.UnavailableError]. After an error, some partitions may have been
+// handed over. A repetition hands over those that are left.
 func TransferLeadership(ctx context.Context, client *cluster.Client, from, to string) (partitions int, err error) {
 	internals, err := client.Internal(access.Key{})
 	if err != nil {

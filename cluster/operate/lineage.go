@@ -11,8 +11,8 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// A Lineage is the cluster since it was continued from a backup, or from the directories that were left
-// after the loss of a majority.
+// A Lineage is the cluster since it was continued from a backup, or from the directories that were
+// left after the loss of a majority.
 type Lineage struct {
 	ID     string    // 32 hexadecimal digits
 	How    string    // "restored" or "recovered", as cluster.Status.Continued
@@ -20,8 +20,8 @@ type Lineage struct {
 	Since  time.Time // by the clock of the computer where that was done
 }
 
-// Lineages returns the latest lineages of the cluster, at most 16, oldest first; none if the cluster
-// was neither restored nor recovered, or the leader runs an earlier build.
+// Lineages returns the latest lineages of the cluster, at most 16, oldest first; none if the
+// cluster was neither restored nor recovered, or the leader runs an earlier build.
 //
 // Errors: as cluster.Client.Members.
 func Lineages(ctx context.Context, client *cluster.Client) ([]Lineage, error) {

@@ -197,8 +197,8 @@ func TestActions_EndOperationsAndAreRecorded(t *testing.T) {
 	if !slices.Equal(audited, want) {
 		t.Errorf("audited %q; want %q", audited, want)
 	}
-	// By ID, whatever the order: in that by change, instances move while they are read. What the order
-	// requires remains.
+	// By ID, whatever the order: in that by change, instances move while they are read. What the
+	// order requires remains.
 	for order, want := range map[string]string{"updated": "[completed failed fired parent subscribed]", "ended": "[completed failed fired parent subscribed]", "timer": "[]"} {
 		audited := []string{}
 		for record, err := range operate.Audit(t.Context(), client, operate.AuditFilter{

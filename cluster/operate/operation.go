@@ -28,8 +28,8 @@ const (
 	ActionTransfer       cluster.Action = "transfer leadership"
 	ActionSetRole        cluster.Action = "set role"
 	ActionFinalize       cluster.Action = "finalize"
-	// ActionRunActivities is asked of a client of cluster.Dial with Definitions. It gets the inputs of
-	// all activities that it has code for, and their results are believed.
+	// ActionRunActivities is asked of a client of cluster.Dial with Definitions. It gets the inputs
+	// of all activities that it has code for, and their results are believed.
 	ActionRunActivities cluster.Action = "run activities"
 )
 
@@ -68,18 +68,18 @@ type Operation struct {
 	EventID uint64
 }
 
-// WithPrincipal returns a context whose calls are recorded as made on behalf of a user, in addition to
-// the program that makes them: "client gw for alice", or "local for alice" without TLS. It applies to
-// the functions of this package and to all calls of a client that the history shows. The name has 1 to
-// 256 bytes of UTF-8 without control characters; an empty one names nobody. It authorizes nothing: the
-// rights are those of the program.
+// WithPrincipal returns a context whose calls are recorded as made on behalf of a user, in addition
+// to the program that makes them: "client gw for alice", or "local for alice" without TLS. It
+// applies to the functions of this package and to all calls of a client that the history shows. The
+// name has 1 to 256 bytes of UTF-8 without control characters; an empty one names nobody. It
+// authorizes nothing: the rights are those of the program.
 func WithPrincipal(ctx context.Context, name string) context.Context {
 	return access.WithUser(ctx, name)
 }
 
-// WithReason returns a context whose calls are recorded with a reason. It applies to starts, events,
-// updates and completions, those of other packages such as cluster/schedule among them; other calls
-// have an argument for the reason. A reason is text of at most 4,096 bytes.
+// WithReason returns a context whose calls are recorded with a reason. It applies to starts,
+// events, updates and completions, those of other packages such as cluster/schedule among them;
+// other calls have an argument for the reason. A reason is text of at most 4,096 bytes.
 func WithReason(ctx context.Context, reason string) context.Context {
 	return access.WithReason(ctx, reason)
 }
@@ -146,10 +146,11 @@ func FireNow(ctx context.Context, client *cluster.Client, op Operation, reason s
 
 // Adjust changes the timeouts, [replay.CancelGrace] or the retry policy of an open activity.
 // Options that are not given, or have the value 0, stay as they are: to do without a timeout, set a
-// long one. A new timeout counts from the same moment as the old one, so it may have passed already.
-// [replay.Attempt.Deadline] of a running attempt still shows the old one. A new retry policy replaces
-// the old one as a whole and applies from the next decision on: an activity that backs off ends at
-// once if its last failure is final under the new policy. [replay.Tag] cannot be changed.
+// long one. A new timeout counts from the same moment as the old one, so it may have passed
+// already. [replay.Attempt.Deadline] of a running attempt still shows the old one. A new retry
+// policy replaces the old one as a whole and applies from the next decision on: an activity that
+// backs off ends at once if its last failure is final under the new policy. [replay.Tag] cannot be
+// changed.
 func Adjust(ctx context.Context, client *cluster.Client, op Operation, reason string, options ...replay.Option) error {
 	changes, err := engine.RecordedActivityOptions(options, "an adjustment")
 	switch {

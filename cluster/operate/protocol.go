@@ -11,25 +11,27 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// Protocols are the protocol that a cluster uses, and those that its members speak. A build speaks a
-// protocol and the one before.
+// Protocols are the protocol that a cluster uses, and those that its members speak. A build speaks
+// a protocol and the one before.
 type Protocols struct {
 	// Used is the one that the cluster uses. Builds that do not speak it cannot take part.
 	Used uint32
-	// Next is one above it that all members have spoken since Since; 0 if there is none. The cluster
-	// uses it by itself at UsedAt, cluster.Settings.ConfirmProtocolAfter later, if all members answer
-	// then. Both are cluster times. Until then members may return to the previous build.
+	// Next is one above it that all members have spoken since Since; 0 if there is none. The
+	// cluster uses it by itself at UsedAt, cluster.Settings.ConfirmProtocolAfter later, if all
+	// members answer then. Both are cluster times. Until then members may return to the previous
+	// build.
 	Next          uint32
 	Since, UsedAt time.Time
-	// Newest is, by node ID, the newest that each member speaks; 0 if it does not answer the leader.
+	// Newest is, by node ID, the newest that each member speaks; 0 if it does not answer the
+	// leader.
 	Newest map[string]uint32
 }
 
 // GetProtocols returns the protocols of a cluster. The right that it needs is
 // [cluster.ActionSeeMembers].
 //
-// Errors: [cluster.ErrNotAuthorized]; [cluster.ErrProtocol] from a node of a build before protocol 4;
-// [*cluster.UnavailableError].
+// Errors: [cluster.ErrNotAuthorized]; [cluster.ErrProtocol] from a node of a build before protocol
+// 4; [*cluster.UnavailableError].
 func GetProtocols(ctx context.Context, client *cluster.Client) (Protocols, error) {
 	internals, err := client.Internal(access.Key{})
 	if err != nil {
@@ -51,13 +53,13 @@ func GetProtocols(ctx context.Context, client *cluster.Client) (Protocols, error
 }
 
 // Finalize ends an upgrade: it makes the cluster use the newest protocol that its leader speaks, at
-// once, and returns it. From then on no member can return to the previous build. The first partition
-// uses it when Finalize returns, the others about a second later. It is no error if the cluster uses it
-// already. The right that it needs is [ActionFinalize]. The log of the leader shows the principal and
-// the reason.
+// once, and returns it. From then on no member can return to the previous build. The first
+// partition uses it when Finalize returns, the others about a second later. It is no error if the
+// cluster uses it already. The right that it needs is [ActionFinalize]. The log of the leader shows
+// the principal and the reason.
 //
-// Errors: a [*cluster.VersionError] that names a member which does not speak the protocol, or does not
-// answer (its Newest is 0); [cluster.ErrProtocol] from a leader of a build before protocol 4;
+// Errors: a [*cluster.VersionError] that names a member which does not speak the protocol, or does
+// not answer (its Newest is 0); [cluster.ErrProtocol] from a leader of a build before protocol 4;
 // [cluster.ErrNotAuthorized]; [*cluster.UnavailableError]. Repeating the call is no error.
 func Finalize(ctx context.Context, client *cluster.Client, reason string) (protocol uint32, err error) {
 	internals, err := client.Internal(access.Key{})

@@ -18,20 +18,21 @@ const (
 	RoleAny     = ""        // the cluster decides
 )
 
-// SetRole sets the role of a member until it is set again, or lets the cluster decide with [RoleAny]. It
-// returns when that is recorded. The cluster follows as soon as it can without losing redundancy: a
-// member gets a vote when it has caught up and has answered for up to 10 s, and then another one loses
-// its vote. If that one leads, it transfers leadership first. [cluster.Client.Members] shows the roles.
+// SetRole sets the role of a member until it is set again, or lets the cluster decide with
+// [RoleAny]. It returns when that is recorded. The cluster follows as soon as it can without losing
+// redundancy: a member gets a vote when it has caught up and has answered for up to 10 s, and then
+// another one loses its vote. If that one leads, it transfers leadership first.
+// [cluster.Client.Members] shows the roles.
 //
-// A member that is set to RoleStandby never gets a vote, whatever happens to the others. One that is set
-// to RoleVoter is replaced while it is gone, and gets its vote back when it returns. Setting the same
-// role again changes nothing. The right that it needs is [ActionSetRole]. The cluster records the
-// principal and the reason, the log of the leader shows them.
+// A member that is set to RoleStandby never gets a vote, whatever happens to the others. One that
+// is set to RoleVoter is replaced while it is gone, and gets its vote back when it returns. Setting
+// the same role again changes nothing. The right that it needs is [ActionSetRole]. The cluster
+// records the principal and the reason, the log of the leader shows them.
 //
 // Errors: [cluster.ErrNotMember]; [cluster.ErrLastVoter] if no other member may vote;
 // [*replay.InvalidError] for an unknown role, or if more members would be set to RoleVoter than
-// cluster.Settings.Voters; [cluster.ErrNotAuthorized]; [cluster.ErrProtocol] while a member does not
-// speak protocol 4; [*cluster.UnavailableError].
+// cluster.Settings.Voters; [cluster.ErrNotAuthorized]; [cluster.ErrProtocol] while a member does
+// not speak protocol 4; [*cluster.UnavailableError].
 func SetRole(ctx context.Context, client *cluster.Client, node, role, reason string) error {
 	internals, err := client.Internal(access.Key{})
 	if err != nil {

@@ -38,12 +38,12 @@ type Verification struct {
 // itself.
 type Difference struct {
 	InstanceID string
-	// NodeID is the node with the replica, "" if no majority agrees: the instance is then stopped; see
-	// [AcceptReplica].
+	// NodeID is the node with the replica, "" if no majority agrees: the instance is then stopped;
+	// see [AcceptReplica].
 	NodeID    string
 	Execution uint64
-	// EventID is the first event that differs; 0 if the events are equal, and only what is derived from
-	// them differs.
+	// EventID is the first event that differs; 0 if the events are equal, and only what is derived
+	// from them differs.
 	EventID uint64
 	Reason  string
 	// Repaired says that the replica is like the others again.
@@ -59,14 +59,14 @@ const verifyInterval = 200 * time.Millisecond
 // verifyRestarts bounds how often Verify begins anew because the leader of a partition has changed.
 const verifyRestarts = 10
 
-// Verify compares all replicas of all partitions now, one partition after another, and returns what it
-// has found. Its result is complete if each partition has as many Replicas as Voters. It calls
+// Verify compares all replicas of all partitions now, one partition after another, and returns what
+// it has found. Its result is complete if each partition has as many Replicas as Voters. It calls
 // progress, unless that is nil, several times a second. Leaders also compare by themselves; see
-// docs/operating.md. The cost is that of reading all histories on all voters. The caller needs the right
-// [ActionVerify].
+// docs/operating.md. The cost is that of reading all histories on all voters. The caller needs the
+// right [ActionVerify].
 //
-// Errors: those of [cluster.Client], and of ctx. If a leader changes, the partition is verified anew,
-// at most ten times.
+// Errors: those of [cluster.Client], and of ctx. If a leader changes, the partition is verified
+// anew, at most ten times.
 func Verify(ctx context.Context, client *cluster.Client, progress func(Verification)) ([]Verification, error) {
 	internals, err := client.Internal(access.Key{})
 	if err != nil {
@@ -139,11 +139,11 @@ func newVerification(partition int, s *clusterpb.VerifyStatus) Verification {
 }
 
 // AcceptReplica makes a node's replica of an instance the right one. The instance must be stopped
-// because no majority of its replicas agrees. The other replicas are replaced by it, and the instance
-// goes on. The caller needs the right [ActionAcceptReplica].
+// because no majority of its replicas agrees. The other replicas are replaced by it, and the
+// instance goes on. The caller needs the right [ActionAcceptReplica].
 //
-// Errors: a [*replay.InvalidError]; [cluster.ErrNotMember], also for a node that is not a voter; one
-// that says that the instance is not stopped; those of [cluster.Client].
+// Errors: a [*replay.InvalidError]; [cluster.ErrNotMember], also for a node that is not a voter;
+// one that says that the instance is not stopped; those of [cluster.Client].
 func AcceptReplica(ctx context.Context, client *cluster.Client, instance, node string) error {
 	internals, err := client.Internal(access.Key{})
 	if err != nil {

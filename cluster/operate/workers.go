@@ -15,8 +15,8 @@ import (
 type Worker struct {
 	// ID is the DialConfig.WorkerName of the worker, followed by ten random characters.
 	ID string
-	// Client is who connects: the kind and the name of the certificate, such as "client app". Several
-	// workers can have the same.
+	// Client is who connects: the kind and the name of the certificate, such as "client app".
+	// Several workers can have the same.
 	Client string
 	// Address is where the connection to a leader comes from.
 	Address string
@@ -26,14 +26,14 @@ type Worker struct {
 	// Slots is how many attempts it runs at once, Used how many slots are in use now.
 	Slots, Used int
 	// Since is when it connected to the leader, and LastContact when it last sent a message, by the
-	// leaders' wall clocks. An idle worker sends a message every 2 s; after 10 s without any, or when
-	// its connection ends, the leader forgets it, and begins its attempts on other workers.
+	// leaders' wall clocks. An idle worker sends a message every 2 s; after 10 s without any, or
+	// when its connection ends, the leader forgets it, and begins its attempts on other workers.
 	Since, LastContact time.Time
 }
 
-// Workers returns the workers that are connected to the leaders of the cluster now, in order of their
-// IDs. A worker that has just lost its leader is missing until it has found the next, which usually
-// takes less than a second. The right that it needs is [cluster.ActionSeeMembers].
+// Workers returns the workers that are connected to the leaders of the cluster now, in order of
+// their IDs. A worker that has just lost its leader is missing until it has found the next, which
+// usually takes less than a second. The right that it needs is [cluster.ActionSeeMembers].
 //
 // Errors: [cluster.ErrNotAuthorized]; [cluster.ErrProtocol] from a leader of an earlier build;
 // [*cluster.UnavailableError] while a partition has no leader.

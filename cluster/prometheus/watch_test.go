@@ -107,8 +107,8 @@ func TestGrafana_PanelsHaveUnitsAndDescriptions(t *testing.T) {
 	}
 }
 
-// The metrics and labels of alerts and panels are those that a node exports, or, of things that have
-// not happened on it, those that METRICS.md describes.
+// The metrics and labels of alerts and panels are those that a node exports, or, of things that
+// have not happened on it, those that METRICS.md describes.
 func TestWatched_MetricsExist(t *testing.T) {
 	described := readDocs(t, "../METRICS.md")
 	exported := familiesOf(t, runOnDisk(t))
@@ -170,8 +170,8 @@ func labelNames(pattern *regexp.Regexp, expr string) (names []string) {
 // exportedSuffix is what the name of a metric ends with when it is exported.
 var exportedSuffix = regexp.MustCompile(`^(_seconds|_bytes)?(_total|_bucket|_count|_sum)?$`)
 
-// sourceOf returns the described metric that is exported under a name, with underscores; "" if there
-// is none.
+// sourceOf returns the described metric that is exported under a name, with underscores; "" if
+// there is none.
 func sourceOf(described, name string) string {
 	longest := ""
 	for _, found := range regexp.MustCompile("(?m)^\\| `(tenuto[a-z._]+)`").FindAllStringSubmatch(described, -1) {

@@ -22,7 +22,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
 
-// ErrInvalid means that a proof is damaged, truncated, altered or forged, or signed with another key.
+// ErrInvalid means that a proof is damaged, truncated, altered or forged, or signed with another
+// key.
 var ErrInvalid = errors.New("tenuto: the proof is not valid")
 
 const magic = "tenuto proof 1\n"
@@ -43,9 +44,9 @@ type Proof struct {
 	History *history.History
 }
 
-// Key returns the public key with which the leaders of a cluster sign, and the cluster's ID. The caller
-// needs the right [cluster.ActionHistory]. While a member does not speak protocol 4, the error is
-// [cluster.ErrProtocol].
+// Key returns the public key with which the leaders of a cluster sign, and the cluster's ID. The
+// caller needs the right [cluster.ActionHistory]. While a member does not speak protocol 4, the
+// error is [cluster.ErrProtocol].
 func Key(ctx context.Context, client *cluster.Client) (key ed25519.PublicKey, id string, err error) {
 	internals, err := client.Internal(access.Key{})
 	if err != nil {
@@ -58,11 +59,12 @@ func Key(ctx context.Context, client *cluster.Client) (key ed25519.PublicKey, id
 	return response.GetSigningKey().GetKey(), response.GetSigningKey().GetCluster(), nil
 }
 
-// Prove writes a proof of an execution of an instance, of the latest for 0. It has all events that were
-// recorded before the call, and perhaps more. If no signed root covers them, the leader compares a range
-// of instances with this one first. The whole history is in memory meanwhile. The caller needs the right
-// [cluster.ActionHistory]. Errors: those of [cluster.Client.History], [cluster.ErrProtocol], one that says
-// why there is no root, for example because the cluster is in memory, and that of w.
+// Prove writes a proof of an execution of an instance, of the latest for 0. It has all events that
+// were recorded before the call, and perhaps more. If no signed root covers them, the leader
+// compares a range of instances with this one first. The whole history is in memory meanwhile. The
+// caller needs the right [cluster.ActionHistory]. Errors: those of [cluster.Client.History],
+// [cluster.ErrProtocol], one that says why there is no root, for example because the cluster is in
+// memory, and that of w.
 func Prove(ctx context.Context, client *cluster.Client, instance string, execution uint64, w io.Writer) error {
 	content, err := prove(ctx, client, instance, execution)
 	if err == nil {
@@ -139,9 +141,9 @@ func appendEvents(ctx context.Context, internals *access.Internals, b []byte, in
 	return b, nil
 }
 
-// Check verifies a proof. It must be signed with key; with nil, with the key that it contains, which then
-// shows only that it is unaltered: compare [Proof.Key] with a key that you trust. The error wraps
-// [ErrInvalid] and says why, or is that of r.
+// Check verifies a proof. It must be signed with key; with nil, with the key that it contains,
+// which then shows only that it is unaltered: compare [Proof.Key] with a key that you trust. The
+// error wraps [ErrInvalid] and says why, or is that of r.
 func Check(r io.Reader, key ed25519.PublicKey) (*Proof, error) {
 	content, err := io.ReadAll(io.LimitReader(r, sizeMax+1))
 	if err != nil {

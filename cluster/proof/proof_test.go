@@ -46,8 +46,8 @@ func prove(t testing.TB) (written []byte, key ed25519.PublicKey) {
 	return to.Bytes(), key
 }
 
-// A proof is checked without the cluster; any other bytes and any other key are refused, also with a
-// right checksum.
+// A proof is checked without the cluster; any other bytes and any other key are refused, also with
+// a right checksum.
 func TestCheck_AcceptsOnlyWhatWasSigned(t *testing.T) {
 	written, key := prove(t)
 	p, err := proof.Check(bytes.NewReader(written), key)
@@ -113,8 +113,8 @@ func proveOf(t *testing.T, client *cluster.Client, id string, execution uint64) 
 	return to.Bytes(), p
 }
 
-// The proofs of instances that a round has compared are of the root that was signed in that round. What
-// is newer gets a later one.
+// The proofs of instances that a round has compared are of the root that was signed in that round.
+// What is newer gets a later one.
 func TestProve_UsesPeriodicRoots(t *testing.T) {
 	client := startCounting(t)
 	for i := range 20 {

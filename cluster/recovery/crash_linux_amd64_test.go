@@ -62,8 +62,8 @@ func TestMain(tests *testing.M) {
 	os.Exit(tests.Run())
 }
 
-// changing has the system calls that change files, and the ones that make changes durable. For those
-// that are true the first argument is a file, which must be below the directory of the test.
+// changing has the system calls that change files, and the ones that make changes durable. For
+// those that are true the first argument is a file, which must be below the directory of the test.
 var changing = map[uint64]bool{
 	syscall.SYS_WRITE: true, syscall.SYS_PWRITE64: true, syscall.SYS_WRITEV: true, syscall.SYS_FSYNC: true, syscall.SYS_FDATASYNC: true,
 	syscall.SYS_FTRUNCATE: true, syscall.SYS_FALLOCATE: true, syscall.SYS_SYNC_FILE_RANGE: true, syscall.SYS_SENDFILE: true,
@@ -201,8 +201,8 @@ func backUpEight(t *testing.T, client *cluster.Client, dir string) (path string)
 	return file.Name()
 }
 
-// Recover and Restore are killed before any of their file operations. Then the new directory is missing or complete, the old ones are as before, and the
-// command can be repeated.
+// Recover and Restore are killed before any of their file operations. Then the new directory is
+// missing or complete, the old ones are as before, and the command can be repeated.
 func TestCrash_BeforeAnyFileOperation(t *testing.T) {
 	ctx := t.Context()
 	members := newCluster(t, 3, 2)
@@ -222,8 +222,8 @@ func TestCrash_BeforeAnyFileOperation(t *testing.T) {
 	}
 }
 
-// crashPoints returns the operations before which a command with that many is killed: with TENUTO_FAULTS
-// every one, otherwise some of them and the last ones, which publish the directory.
+// crashPoints returns the operations before which a command with that many is killed: with
+// TENUTO_FAULTS every one, otherwise some of them and the last ones, which publish the directory.
 func crashPoints(total int) (points []int) {
 	count, last := 6, 4
 	switch {
@@ -328,8 +328,8 @@ func startsAlone(t *testing.T, dir string) {
 	stop(t, made)
 }
 
-// A disk that becomes full while the directory is made: nothing is left of it, and the command can be
-// repeated when there is room.
+// A disk that becomes full while the directory is made: nothing is left of it, and the command can
+// be repeated when there is room.
 func TestFullDisk_CommandCanBeRepeated(t *testing.T) {
 	switch {
 	case os.Getenv("CI") == "true":

@@ -37,20 +37,21 @@ type Partition struct {
 	Best      int
 	// Members are the nodes of the old cluster, according to the best survivor, by ID.
 	Members []string
-	// Index and Term are those of the last entry of the best survivor. The entry after it is the first that
-	// may be lost.
+	// Index and Term are those of the last entry of the best survivor. The entry after it is the
+	// first that may be lost.
 	Index, Term uint64
-	// Committed is the last entry that is known to be committed, and Time its cluster time. The entries after
-	// it may have been acknowledged or not; Recover keeps them.
+	// Committed is the last entry that is known to be committed, and Time its cluster time. The
+	// entries after it may have been acknowledged or not; Recover keeps them.
 	Committed uint64
 	Time      time.Time
-	// Affected counts the instances that may lack something that was acknowledged: those that had not ended,
-	// and those that the entries after Committed change. Others can only lack a purge, or a start after
-	// it. Instances that were started later are unknown. Instances are the first 20, by ID.
+	// Affected counts the instances that may lack something that was acknowledged: those that had
+	// not ended, and those that the entries after Committed change. Others can only lack a purge,
+	// or a start after it. Instances that were started later are unknown. Instances are the first
+	// 20, by ID.
 	Affected  int
 	Instances []string
-	// Unconfirmed counts the instances that the entries after Committed change, which are among Affected.
-	// What these entries say of them may never have been acknowledged, but is kept.
+	// Unconfirmed counts the instances that the entries after Committed change, which are among
+	// Affected. What these entries say of them may never have been acknowledged, but is kept.
 	// UnconfirmedInstances are the first 20, by ID.
 	Unconfirmed          int
 	UnconfirmedInstances []string
@@ -62,13 +63,13 @@ type Survivor struct {
 	Index, Term uint64 // of its last entry
 }
 
-// Inspect reads the directories of survivors. Of a single one, it says where it ends; of several, which
-// is the best for each partition.
+// Inspect reads the directories of survivors. Of a single one, it says where it ends; of several,
+// which is the best for each partition.
 //
 // Errors: a [*replay.InvalidError] if there is no directory, or if the directories are of different
-// clusters, of different lineages of one, or of the same node; a *journal.LockedError if a node runs with one of them;
-// *journal.IdentityError if one is not a node's; *journal.DamagedError; cluster.ErrRemoved if the node was
-// removed; a system error.
+// clusters, of different lineages of one, or of the same node; a *journal.LockedError if a node
+// runs with one of them; *journal.IdentityError if one is not a node's; *journal.DamagedError;
+// cluster.ErrRemoved if the node was removed; a system error.
 func Inspect(ctx context.Context, dirs ...string) (*Report, error) {
 	report, err := withSurvivors(ctx, slog.Default(), dirs, func([]*journal.Survivor, *Report) error { return nil })
 	if err != nil {
@@ -83,19 +84,21 @@ type Target struct {
 	Dir string
 	// NodeID is that of the node's Config. Defaults to that of the survivor of the first partition.
 	NodeID string
-	// Address is where other nodes reach the node: Config.Advertise, or Config.Listen. "" for a node
-	// without either.
+	// Address is where other nodes reach the node: Config.Advertise, or Config.Listen. "" for a
+	// node without either.
 	Address string
 	// Logger gets what the state store reports. Defaults to slog.Default().
 	Logger *slog.Logger
 }
 
-// Recover makes the directory of the first node of a new cluster from the directories of the survivors.
-// Start that node without Config.Join, and then the others, with empty directories and Config.Join.
-// Recover needs room for a copy of the state; on one file system, the copy is made of hard links.
+// Recover makes the directory of the first node of a new cluster from the directories of the
+// survivors. Start that node without Config.Join, and then the others, with empty directories and
+// Config.Join. Recover needs room for a copy of the state; on one file system, the copy is made of
+// hard links.
 //
-// Errors are those of [Inspect]; a [*replay.InvalidError] for an invalid Target, or if the survivor is the
-// only member of its cluster, which needs no recovery. After an error the new directory does not exist.
+// Errors are those of [Inspect]; a [*replay.InvalidError] for an invalid Target, or if the survivor
+// is the only member of its cluster, which needs no recovery. After an error the new directory does
+// not exist.
 func Recover(ctx context.Context, to Target, dirs ...string) (*Report, error) {
 	logger := cmp.Or(to.Logger, slog.Default())
 	report, err := withSurvivors(ctx, logger, dirs, func(best []*journal.Survivor, report *Report) error {

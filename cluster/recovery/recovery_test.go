@@ -138,13 +138,14 @@ func eventually(t *testing.T, what string, holds func(ctx context.Context) bool)
 	}
 }
 
-// The node that was stopped first lacks what the two others have acknowledged since. Of the others, one
-// survives: the recovered cluster has everything, and the old directories are refused.
+// The node that was stopped first lacks what the two others have acknowledged since. Of the others,
+// one survives: the recovered cluster has everything, and the old directories are refused.
 func TestRecover_KeepsWhatTheBestSurvivorHas(t *testing.T) {
 	for _, partitions := range []int{1, 4} {
 		t.Run(fmt.Sprint(partitions, " partitions"), func(t *testing.T) { testRecover(t, partitions, nil) })
 	}
-	// With TLS, nodes of the recovered cluster reject Raft connections of nodes that are no members.
+	// With TLS, nodes of the recovered cluster reject Raft connections of nodes that are no
+	// members.
 	t.Run("TLS", func(t *testing.T) { testRecover(t, 1, keytest.NewAuthority(t)) })
 }
 
@@ -227,8 +228,8 @@ func checkContinues(t *testing.T, survivor, recovered string, partition int) {
 }
 
 // checkOldNodesDoNotServe starts a majority of the old cluster, which has a leader as long as the
-// recovered node does not run. Then they must stop for good, and clients that know the recovered cluster
-// must not use them before.
+// recovered node does not run. Then they must stop for good, and clients that know the recovered
+// cluster must not use them before.
 func checkOldNodesDoNotServe(t *testing.T, recovered *member, old ...*member) {
 	t.Helper()
 	ctx := t.Context()
@@ -329,8 +330,8 @@ func dial(t *testing.T, keys *keytest.Authority, addresses ...string) *cluster.C
 	return client
 }
 
-// checkRecovered checks that all instances are there and go on, and that those of the old cluster say
-// what happened.
+// checkRecovered checks that all instances are there and go on, and that those of the old cluster
+// say what happened.
 func checkRecovered(t *testing.T, client *cluster.Client) {
 	t.Helper()
 	ctx := t.Context()
@@ -422,7 +423,8 @@ func TestRecover_Refusals(t *testing.T) {
 	}
 }
 
-// A damaged log is refused, and the new directory does not exist. Another survivor can still be used.
+// A damaged log is refused, and the new directory does not exist. Another survivor can still be
+// used.
 func TestRecover_DamagedLog(t *testing.T) {
 	ctx := t.Context()
 	members := newCluster(t, 3, 1)

@@ -46,8 +46,8 @@
 //   - That a run starts exactly at its due time: jitter and times without a leader delay it.
 //   - That Create checks that some node has the code of the orchestration: a run without code waits
 //     for it.
-//   - That [Cancel] and [Terminate] stop a run at once: they use an activity, which waits for a slot
-//     of its node like any other.
+//   - That [Cancel] and [Terminate] stop a run at once: they use an activity, which waits for a
+//     slot of its node like any other.
 //   - That a schedule with many runs in progress works if Settings.PayloadMax is below its default.
 //   - That Config.Authorize is called for the runs: anyone who may start or update a schedule
 //     decides what it starts.

@@ -65,8 +65,8 @@ func newTarget[I, O any](orchestration replay.OrchestrationHandle[I, O], input I
 }
 
 // Update replaces the Spec of a schedule. Due times until now are decided by the old one, those
-// after it by the new one. Runs in progress and buffered due times are kept; the latter start as the
-// new one says.
+// after it by the new one. Runs in progress and buffered due times are kept; the latter start as
+// the new one says.
 //
 // Errors: [*replay.InvalidError] for the first field that is not valid; [ErrCatchingUp]; those of
 // [cluster.CallUpdate].
@@ -85,7 +85,8 @@ func Replace[I, O any](ctx context.Context, client *cluster.Client, id string, s
 
 // Pause stops a schedule from starting runs for due times until [Resume]; [Trigger] and [Backfill]
 // still do. A due time that has passed and is delayed by the jitter starts at once. Those that an
-// outage has left undecided are dropped at Resume, and not counted. The note has at most 1,000 bytes.
+// outage has left undecided are dropped at Resume, and not counted. The note has at most 1,000
+// bytes.
 func Pause(ctx context.Context, client *cluster.Client, id, note string) error {
 	return update(ctx, client, id, "pause", schedules.PauseUpdate, note, schedules.CheckNote(note))
 }

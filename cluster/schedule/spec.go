@@ -69,8 +69,8 @@ const (
 	// further ones are skipped.
 	BufferAll = schedules.BufferAll
 	// Cancel asks the others to cancel, as cluster.Client.Cancel does, and starts when they are
-	// done, before what is buffered. Until then, a later due time replaces this one, which counts as
-	// skipped.
+	// done, before what is buffered. Until then, a later due time replaces this one, which counts
+	// as skipped.
 	Cancel = schedules.Cancel
 	// Terminate is like Cancel, and ends the others as cluster.Client.Terminate does.
 	Terminate = schedules.Terminate

@@ -73,8 +73,8 @@ func (f *copyFlags) point() (operate.Point, error) {
 	return operate.BeforeCall(f.before, f.call), nil
 }
 
-// checkPoint returns the state of an instance, for a dry run. It is an error if the point does not exist.
-// The cluster may still refuse the copy, because of what is open there.
+// checkPoint returns the state of an instance, for a dry run. It is an error if the point does not
+// exist. The cluster may still refuse the copy, because of what is open there.
 func (f *copyFlags) checkPoint(ctx context.Context, client *cluster.Client, id string) (cluster.State, error) {
 	status, err := client.Get(ctx, id)
 	switch {

@@ -69,8 +69,8 @@ func (b *backupFiles) flags(flags *flag.FlagSet) {
 	flags.BoolVar(&b.list, "list", false, "list the backups, each of which is a point to restore to, and do nothing else")
 }
 
-// read reads the descriptions of files, and of those in directories. A file in a directory that is no
-// backup is ignored.
+// read reads the descriptions of files, and of those in directories. A file in a directory that is
+// no backup is ignored.
 func (b *backupFiles) read(paths []string) error {
 	for _, path := range paths {
 		names, inDir := []string{path}, false

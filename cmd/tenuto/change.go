@@ -53,8 +53,8 @@ func verbOf(name string) string {
 	return strings.Join(words, " ")
 }
 
-// reasonFlag declares the -reason flag. The context of the calls has the reason; calls with an argument
-// for it ignore that one.
+// reasonFlag declares the -reason flag. The context of the calls has the reason; calls with an
+// argument for it ignore that one.
 func reasonFlag(flags *flag.FlagSet) *string {
 	return flags.String("reason", "", "`text` to record as the reason")
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A connection holds the flags for calling a cluster. Each is taken from the command line, else from
-// its environment variable, else from the profile.
+// A connection holds the flags for calling a cluster. Each is taken from the command line, else
+// from its environment variable, else from the profile.
 type connection struct {
 	flags   *flag.FlagSet
 	profile string

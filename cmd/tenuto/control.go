@@ -18,8 +18,8 @@ var controlCommands = []command{
 	{"purge", "ID...", "delete instances that have ended, with their histories", 0, -1, instanceIDs, true, purge, ""},
 }
 
-// controlCommand makes a command of a method that controls an instance. With a dry run, the state of
-// the instance must be that of only, if it is not "".
+// controlCommand makes a command of a method that controls an instance. With a dry run, the state
+// of the instance must be that of only, if it is not "".
 func controlCommand(control func(client *cluster.Client, ctx context.Context, id, reason string) error, confirm confirmation, only cluster.State) func(*flag.FlagSet) action {
 	return func(flags *flag.FlagSet) action {
 		reason := reasonFlag(flags)

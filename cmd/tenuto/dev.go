@@ -136,8 +136,9 @@ type shownDashboard struct {
 	cancel context.CancelFunc
 }
 
-// openDashboard serves the dashboard of a cluster on loopback. The path begins with random text: other
-// users of the machine, who can connect too, do not know it, and no cookie or password is needed.
+// openDashboard serves the dashboard of a cluster on loopback. The path begins with random text:
+// other users of the machine, who can connect too, do not know it, and no cookie or password is
+// needed.
 func openDashboard(client *cluster.Client, address string, options dashboard.Options) (*shownDashboard, error) {
 	if host, _, err := net.SplitHostPort(address); err != nil || !isLoopback(host) {
 		return nil, &usageError{fmt.Sprintf("%q is not a loopback address: on others, a program must authenticate users and mount the handler of package cluster/dashboard", address)}

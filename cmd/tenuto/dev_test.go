@@ -162,7 +162,8 @@ func sessionOf(t *testing.T, url string) string {
 	return fmt.Sprint(response.StatusCode, " ", string(text))
 }
 
-// "tenuto ui" and "tenuto dev" serve the dashboard at the URLs that they print, and at no other path.
+// "tenuto ui" and "tenuto dev" serve the dashboard at the URLs that they print, and at no other
+// path.
 func TestUI_ServesDashboardOnLoopback(t *testing.T) {
 	address := freeAddress(t)
 	node := startDev(t, nil, "-listen", address)

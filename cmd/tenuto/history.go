@@ -59,8 +59,8 @@ func (s *session) exportHistory(ctx context.Context, id string, execution uint64
 	return history.Read(&text)
 }
 
-// eventWriter returns a function that writes events of an instance. Rows of a table are written when
-// that is flushed.
+// eventWriter returns a function that writes events of an instance. Rows of a table are written
+// when that is flushed.
 func (s *session) eventWriter(id string, d *display, table *historyTable) func(history.Event) error {
 	if d.isTable() {
 		return func(e history.Event) error {

@@ -278,8 +278,8 @@ func drain(flags *flag.FlagSet) action {
 	})
 }
 
-// upgradeOf returns the protocols of a cluster that waits before it uses the next one, nil otherwise.
-// It does without them if they cannot be had.
+// upgradeOf returns the protocols of a cluster that waits before it uses the next one, nil
+// otherwise. It does without them if they cannot be had.
 func upgradeOf(ctx context.Context, client *cluster.Client) *operate.Protocols {
 	if protocols, err := operate.GetProtocols(ctx, client); err == nil && protocols.Next > 0 {
 		return &protocols

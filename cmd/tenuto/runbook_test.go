@@ -285,7 +285,8 @@ func await(t *testing.T, what string, holds func(ctx context.Context) bool) {
 	}
 }
 
-// An orderLoad places orders one after the other until it is stopped, and knows which were acknowledged.
+// An orderLoad places orders one after the other until it is stopped, and knows which were
+// acknowledged.
 type orderLoad struct {
 	stop context.CancelFunc
 	done chan struct{}
@@ -345,7 +346,8 @@ func (m *machine) lose() {
 	}
 }
 
-// The runbook for a lost majority, to the letter: two of three machines are lost while orders arrive.
+// The runbook for a lost majority, to the letter: two of three machines are lost while orders
+// arrive.
 func TestRunbook_MajorityIsLost(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts seven processes")
@@ -370,7 +372,8 @@ func TestRunbook_MajorityIsLost(t *testing.T) {
 	await(t, "orders arrive", func(context.Context) bool { return load.count() >= 30 })
 	survivor := machines[0]
 	machines[1].lose()
-	// From now on the first machine acknowledges everything, so it has all that was acknowledged before.
+	// From now on the first machine acknowledges everything, so it has all that was acknowledged
+	// before.
 	before := load.count()
 	await(t, "orders arrive after the loss of one machine", func(context.Context) bool { return load.count() >= before+10 })
 	machines[2].lose()
@@ -444,8 +447,8 @@ func checkScheduleGoesOn(t *testing.T, client *cluster.Client) {
 	})
 }
 
-// checkOldNodesAreRefused starts nodes with the directories that they had before the recovery, which have
-// a majority of the old cluster. They must end by themselves, and not become members.
+// checkOldNodesAreRefused starts nodes with the directories that they had before the recovery,
+// which have a majority of the old cluster. They must end by themselves, and not become members.
 func checkOldNodesAreRefused(t *testing.T, old []*machine, client *cluster.Client) {
 	t.Helper()
 	ended := make(chan *machine, len(old))

@@ -30,8 +30,8 @@ type site struct {
 	blocks   []string // the commands of the runbook, in order
 }
 
-// newSite prepares machines for a runbook: founders whose nodes found a cluster, and more, whose nodes
-// join it.
+// newSite prepares machines for a runbook: founders whose nodes found a cluster, and more, whose
+// nodes join it.
 func newSite(t *testing.T, title string, blocks, founders, more int) *site {
 	t.Helper()
 	if testing.Short() {
@@ -192,7 +192,8 @@ func (s *site) dialAll() *cluster.Client {
 	}
 }
 
-// keepOrdering starts orders until stop is called, which returns their IDs. Each start must succeed.
+// keepOrdering starts orders until stop is called, which returns their IDs. Each start must
+// succeed.
 func keepOrdering(t *testing.T, client *cluster.Client) (stop func() []string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan []string, 1)
@@ -235,7 +236,8 @@ func copyFiles(t *testing.T, from, to *machine, names ...string) {
 	}
 }
 
-// startWithTLS follows the runbook "First cluster with TLS". The first machine is also the operator's.
+// startWithTLS follows the runbook "First cluster with TLS". The first machine is also the
+// operator's.
 func (s *site) startWithTLS() {
 	s.t.Helper()
 	blocks := runbook(s.t, "runbooks.md", "First cluster with TLS")

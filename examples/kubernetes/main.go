@@ -1,14 +1,16 @@
-// Command kubernetes is an application in two kinds of pods: the nodes of a cluster in a StatefulSet,
-// and programs without a disk, which take orders, in a Deployment. tenuto.yaml has both, and what each
-// line is for.
+// Command kubernetes is an application in two kinds of pods: the nodes of a cluster in a
+// StatefulSet, and programs without a disk, which take orders, in a Deployment. tenuto.yaml has
+// both, and what each line is for.
 //
 // # When to use it
 //
-// Where pods get other addresses, and may lose their disks, at any time, and no list of nodes exists.
+// Where pods get other addresses, and may lose their disks, at any time, and no list of nodes
+// exists.
 //
 // # What to look at
 //
-//   - The nodes find each other with cluster/discovery. Config.Found says how many found the cluster.
+//   - The nodes find each other with cluster/discovery. Config.Found says how many found the
+//     cluster.
 //   - They advertise the addresses of their pods. When all pods move at once, all addresses change.
 //   - Settings.ReplaceLostAfter makes a pod that has lost its disk come back by itself.
 //   - The probes are served from before the start of the node until after its end.
@@ -180,8 +182,8 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// probes answers /healthz and /readyz: before the start has ended, that the process is alive and not
-// ready.
+// probes answers /healthz and /readyz: before the start has ended, that the process is alive and
+// not ready.
 type probes struct{ handler atomic.Pointer[http.Handler] }
 
 // use passes probes on to a handler.
@@ -215,7 +217,8 @@ func workerProbes(ctx context.Context, client *cluster.Client) http.Handler {
 	return mux
 }
 
-// serve serves HTTP at an address. done stops it and waits for requests in progress, for at most 5 s.
+// serve serves HTTP at an address. done stops it and waits for requests in progress, for at most 5
+// s.
 func serve(address string, handler http.Handler) (done func(), err error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {

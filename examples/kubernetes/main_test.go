@@ -148,8 +148,8 @@ func (d *deployment) dial() *cluster.Client {
 	return client
 }
 
-// awaitMembers waits until all pods have a vote, with their present addresses, and answer. It returns
-// the identities of their directories.
+// awaitMembers waits until all pods have a vote, with their present addresses, and answer. It
+// returns the identities of their directories.
 func (d *deployment) awaitMembers(client *cluster.Client) (identities []string) {
 	d.t.Helper()
 	var last string

@@ -50,8 +50,8 @@ func fulfill(ctx *replay.Context, order Order) (string, error) {
 // orderBytesMax bounds the body of a request.
 const orderBytesMax = 64 << 10
 
-// takeOrders returns the handler for POST /orders. The ID of an order makes a repeated request start
-// nothing.
+// takeOrders returns the handler for POST /orders. The ID of an order makes a repeated request
+// start nothing.
 func takeOrders(client *cluster.Client) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /orders", func(w http.ResponseWriter, r *http.Request) {

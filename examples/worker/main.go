@@ -5,22 +5,23 @@
 //
 // # When to use it
 //
-// When activities need more processors, memory or other hardware than the nodes have, or must be scaled
-// without another replica of the state.
+// When activities need more processors, memory or other hardware than the nodes have, or must be
+// scaled without another replica of the state.
 //
 // # What to look at
 //
-//   - A worker is a client: cluster.Dial with DialConfig.Definitions. It has no directory and no vote.
+//   - A worker is a client: cluster.Dial with DialConfig.Definitions. It has no directory and no
+//     vote.
 //   - Node and worker get the same list of definitions. A worker runs only the activities among it.
-//   - Config.LeaderExempt keeps activities off the node while a worker serves them. Without a worker
-//     they run on the node.
-//   - Interrupt stops a worker with Client.Close: it takes no more photos, and has DrainTimeout to end
-//     those that it has begun. After kill -9 the photos begin again on others within a second.
+//   - Config.LeaderExempt keeps activities off the node while a worker serves them. Without a
+//     worker they run on the node.
+//   - Interrupt stops a worker with Client.Close: it takes no more photos, and has DrainTimeout to
+//     end those that it has begun. After kill -9 the photos begin again on others within a second.
 //
 // # When not to use it
 //
-// If the nodes have processors left: every node runs activities for the leader. A worker costs each of
-// its activities a round trip.
+// If the nodes have processors left: every node runs activities for the leader. A worker costs each
+// of its activities a round trip.
 package main
 
 import (

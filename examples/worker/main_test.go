@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Photos are developed by the node without workers, by workers while there are some, and by the node
-// again after the last has stopped.
+// Photos are developed by the node without workers, by workers while there are some, and by the
+// node again after the last has stopped.
 func TestWorker(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -42,8 +42,9 @@ type actionTest struct {
 	run    func(u *user)
 }
 
-// TestActions presses each button that changes something. Each is named by its attribute data-action.
-// What it does is looked up through the client, and the page must show it without being loaded again.
+// TestActions presses each button that changes something. Each is named by its attribute
+// data-action. What it does is looked up through the client, and the page must show it without
+// being loaded again.
 func TestActions(t *testing.T) {
 	if shared.browser == nil {
 		t.Skip(`run with "make browser"`)
@@ -68,8 +69,8 @@ func TestActions(t *testing.T) {
 	presses.all = done == len(tests)
 }
 
-// TestActions_AreAllPressed follows TestActions. It fails for an action in the assets whose button was
-// never pressed.
+// TestActions_AreAllPressed follows TestActions. It fails for an action in the assets whose button
+// was never pressed.
 func TestActions_AreAllPressed(t *testing.T) {
 	if !presses.all {
 		t.Skip("TestActions has not run as a whole")
@@ -169,7 +170,8 @@ func (u *user) kept() {
 }
 
 // pressKey presses Enter on the only button of a selector that has a text, when it can be seen and
-// nothing covers it. A key has no position, so that a page that moves meanwhile gets no other press.
+// nothing covers it. A key has no position, so that a page that moves meanwhile gets no other
+// press.
 func (u *user) pressKey(selector, text string) {
 	u.t.Helper()
 	u.await(fmt.Sprintf("the button %s %q", selector, text), fmt.Sprintf(`(() => {
@@ -200,8 +202,8 @@ func (u *user) pressText(within, text string) {
 	presses.names[u.action] = true
 }
 
-// pressInMenu presses the button of the action in the menu of an element; the texts tell apart menus,
-// and their buttons.
+// pressInMenu presses the button of the action in the menu of an element; the texts tell apart
+// menus, and their buttons.
 func (u *user) pressInMenu(within, menu, text string) {
 	u.t.Helper()
 	u.pressKey(within+" .menu > button", menu)
@@ -303,8 +305,8 @@ func (u *user) until(what string, condition func(ctx context.Context) (bool, err
 	}
 }
 
-// records waits until the latest execution of an instance has an event of a type by the user with the
-// reason of the test.
+// records waits until the latest execution of an instance has an event of a type by the user with
+// the reason of the test.
 func (u *user) records(id string, eventType history.EventType) {
 	u.t.Helper()
 	u.until(fmt.Sprintf("%s of %s by %s %s", eventType, id, principal, u.reason()), func(ctx context.Context) (bool, error) {

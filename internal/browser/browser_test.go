@@ -250,11 +250,12 @@ func (b *tab) await(what, condition string) {
 	}
 }
 
-// evaluateTimeout bounds one look at a condition. That of a page that the browser keeps for the way back
-// has no answer.
+// evaluateTimeout bounds one look at a condition. That of a page that the browser keeps for the way
+// back has no answer.
 const evaluateTimeout = 2 * time.Second
 
-// holds reports whether a condition holds now. It does not while the tab goes from one document to the next.
+// holds reports whether a condition holds now. It does not while the tab goes from one document to
+// the next.
 func (b *tab) holds(ctx context.Context, condition string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, evaluateTimeout)
 	defer cancel()

@@ -21,8 +21,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// attack sets the global variable __hostile or opens a dialog where a page takes it for markup, script
-// or a template. Elements with the ID __hostile would be that variable, too.
+// attack sets the global variable __hostile or opens a dialog where a page takes it for markup,
+// script or a template. Elements with the ID __hostile would be that variable, too.
 const attack = `<script>window.__hostile=1;alert(1)</script>"'><img src=x onerror="window.__hostile=1">` +
 	`<svg/onload=window.__hostile=1><iframe srcdoc="<script>parent.__hostile=1</script>"></iframe>` +
 	`<a id=__hostile href="javascript:window.__hostile=1">x</a><form name=__hostile></form><base href=//x.invalid/>` +
@@ -31,7 +31,8 @@ const attack = `<script>window.__hostile=1;alert(1)</script>"'><img src=x onerro
 	`javascript:window.__hostile=1 ${window.__hostile=1} {{window.__hostile=1}} \u003cscript>window.__hostile=1</script> ` +
 	"\u2028window.__hostile=1\u2029window.__hostile=1//\u202e\u2066\ufeff\u0000\u0007\u001b[2J\r\n"
 
-// Attacks for texts that are bounded, in bytes: names 128, summaries 200 without control characters.
+// Attacks for texts that are bounded, in bytes: names 128, summaries 200 without control
+// characters.
 const (
 	attackName    = `<img src=x onerror=window.__hostile=1><a id=__hostile>` + "\u2028\u202e"
 	attackSummary = attackName + `<script>window.__hostile=1</script>javascript:window.__hostile=1`

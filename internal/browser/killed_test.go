@@ -26,8 +26,8 @@ type nodeConfig struct {
 	Dir   string
 }
 
-// runNode runs a node and serves its dashboard until the standard input ends. It writes the URL of the
-// dashboard when the node runs.
+// runNode runs a node and serves its dashboard until the standard input ends. It writes the URL of
+// the dashboard when the node runs.
 func runNode(encoded string) error {
 	var config nodeConfig
 	if err := json.Unmarshal([]byte(encoded), &config); err != nil {

@@ -48,8 +48,8 @@ func TestPages_AskOnlyBelowThePrefix(t *testing.T) {
 	})
 }
 
-// The browser keeps the pages that a tab has left, which must not keep their connections: it has six
-// to a server.
+// The browser keeps the pages that a tab has left, which must not keep their connections: it has
+// six to a server.
 func TestPages_OneAfterTheOtherInATab(t *testing.T) {
 	b := openTab(t)
 	const live = `document.querySelector('.connection')?.textContent === 'Live'`
@@ -231,8 +231,8 @@ func TestScreenshots(t *testing.T) {
 	}
 	for _, scheme := range []string{"light", "dark"} {
 		for _, page := range pages {
-			// A tab of its own, closed before the next: over HTTP/1.1 a browser has six connections to
-			// a server, and each open page keeps one for its stream.
+			// A tab of its own, closed before the next: over HTTP/1.1 a browser has six connections
+			// to a server, and each open page keeps one for its stream.
 			t.Run(page.name+"-"+scheme, func(t *testing.T) {
 				b := openTab(t)
 				b.look(scheme, 1440)

@@ -141,7 +141,8 @@ func (inj *injection) pause(id string) error {
 	return node.pause()
 }
 
-// readAfterResume reads through a node that has just been resumed and may still believe that it leads.
+// readAfterResume reads through a node that has just been resumed and may still believe that it
+// leads.
 func readAfterResume(ctx context.Context, f *fleet, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()

@@ -78,7 +78,8 @@ func (l *load) pauseStarts() (resume func()) {
 	return func() { close(resumed) }
 }
 
-// awaitEndedOrStuck waits until every instance that can end has ended, and returns those that are stuck.
+// awaitEndedOrStuck waits until every instance that can end has ended, and returns those that are
+// stuck.
 func (c *campaign) awaitEndedOrStuck(ctx context.Context) (stuck []string) {
 	since, least := c.log.Now(), -1
 	for ctx.Err() == nil {

@@ -87,9 +87,9 @@ func (f *fleet) replace(ctx context.Context, node *process, found host.Config) e
 // lostAfter is how long a lost directory has not answered before the cluster replaces it.
 const lostAfter = 5 * time.Second
 
-// rejoin stops nodes and starts them with other addresses, which they and the others find in a file:
-// one node, one that has also lost its directory, or all. The cluster must give them their votes back.
-// See invariant S34.
+// rejoin stops nodes and starts them with other addresses, which they and the others find in a
+// file: one node, one that has also lost its directory, or all. The cluster must give them their
+// votes back. See invariant S34.
 func rejoin(ctx context.Context, s *injection) error {
 	f := s.fleet
 	moved, losesDirectory := f.nodes, false
@@ -133,7 +133,8 @@ func rejoin(ctx context.Context, s *injection) error {
 	return nil
 }
 
-// loseDirectory deletes the directory of a node. Until healing, the cluster replaces lost directories.
+// loseDirectory deletes the directory of a node. Until healing, the cluster replaces lost
+// directories.
 func (inj *injection) loseDirectory(ctx context.Context, node *process) error {
 	f := inj.fleet
 	inj.onHeal(func(ctx context.Context) error { return f.changeSettings(ctx, func(*cluster.Settings) {}) })

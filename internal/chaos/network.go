@@ -14,8 +14,8 @@ type network interface {
 	// Add adds a node. It returns the address at which the node listens and the one at which the
 	// others reach it.
 	Add(node string) (listen, advertised string, err error)
-	// Move gives a node another address, for its next process. It returns a *skipError if the network
-	// cannot.
+	// Move gives a node another address, for its next process. It returns a *skipError if the
+	// network cannot.
 	Move(node string) (listen, advertised string, err error)
 	// Start starts the process of a node.
 	Start(node string, process *exec.Cmd) error

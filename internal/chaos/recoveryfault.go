@@ -27,9 +27,9 @@ const (
 )
 
 // loseMajority kills all nodes and recovers another cluster from the directory of one of them, with
-// new nodes, while the old cluster is down. Half of the injections cut the survivor off before, so that
-// it lacks what is acknowledged meanwhile. A lost node that returns must be refused. Healing continues
-// the old cluster. See invariant S33.
+// new nodes, while the old cluster is down. Half of the injections cut the survivor off before, so
+// that it lacks what is acknowledged meanwhile. A lost node that returns must be refused. Healing
+// continues the old cluster. See invariant S33.
 func loseMajority(ctx context.Context, s *injection) error {
 	f := s.fleet
 	survivor := f.nodes[s.random.IntN(len(f.nodes))]
@@ -105,8 +105,8 @@ type sharedNetwork struct{ network }
 
 func (sharedNetwork) Close() error { return nil }
 
-// newRecovered prepares a fleet without nodes that has its own log and ledger, and the network and the
-// keys of the fleet. Healing ends it.
+// newRecovered prepares a fleet without nodes that has its own log and ledger, and the network and
+// the keys of the fleet. Healing ends it.
 func (inj *injection) newRecovered(dir string) (*fleet, error) {
 	f := inj.fleet
 	r := &fleet{dir: dir, log: evidence.NewLog(f.template.Partitions), network: sharedNetwork{f.network}, template: f.template, keys: f.keys}
@@ -123,8 +123,8 @@ func (inj *injection) newRecovered(dir string) (*fleet, error) {
 	return r, r.openSockets()
 }
 
-// addRecovered prepares the nodes. They have other addresses than the old ones, at which clients of the
-// old cluster would find them.
+// addRecovered prepares the nodes. They have other addresses than the old ones, at which clients of
+// the old cluster would find them.
 func (f *fleet) addRecovered(old *fleet, survivor *process) error {
 	for i := range recoveredSize {
 		config, place := survivor.settings(), fmt.Sprintf("recovered%d", i+1)
@@ -148,8 +148,8 @@ func (f *fleet) addRecovered(old *fleet, survivor *process) error {
 	return nil
 }
 
-// recover recovers a cluster from a copy of the survivor's directory, and adds new nodes. It returns
-// when all vote.
+// recover recovers a cluster from a copy of the survivor's directory, and adds new nodes. It
+// returns when all vote.
 func (f *fleet) recover(ctx context.Context, old *fleet, survivor *process, copied string, how *evidence.Recovery) error {
 	if err := f.addRecovered(old, survivor); err != nil {
 		return err
@@ -200,8 +200,8 @@ func (f *fleet) work(ctx context.Context) ([]evidence.Call, error) {
 	return calls, ctx.Err()
 }
 
-// expectRefused starts a lost node of the old cluster with a copy of its directory, beside the recovered
-// cluster. It must neither lead nor be ready.
+// expectRefused starts a lost node of the old cluster with a copy of its directory, beside the
+// recovered cluster. It must neither lead nor be ready.
 func (inj *injection) expectRefused(ctx context.Context, r *fleet, lost *process) error {
 	config := lost.settings()
 	config.Dir, config.Ledger = filepath.Join(r.dir, "data", lost.id), r.ledger.Socket()

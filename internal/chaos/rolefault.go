@@ -22,8 +22,8 @@ const (
 )
 
 // changeRoles adds nodes up to five, of which three vote. It makes a member a standby and kills a
-// voter, and then lets the cluster decide about the first member again and kills another voter. One of
-// the killed nodes returns and must get its vote back. See invariant S34.
+// voter, and then lets the cluster decide about the first member again and kills another voter. One
+// of the killed nodes returns and must get its vote back. See invariant S34.
 func changeRoles(ctx context.Context, s *injection) error {
 	f := s.fleet
 	all, err := s.addGuests(ctx, roleMembers-len(f.nodes))

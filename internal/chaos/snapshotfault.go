@@ -73,8 +73,8 @@ func (inj *injection) returnWithSnapshot(ctx context.Context, id string) error {
 }
 
 // leadAndRepeat kills one leader of the partition after the other until a node leads, and repeats
-// calls through that node. It does not stop them: a stopping leader hands leadership to the first of
-// the followers that lag equally little, which may never be that node.
+// calls through that node. It does not stop them: a stopping leader hands leadership to the first
+// of the followers that lag equally little, which may never be that node.
 func (inj *injection) leadAndRepeat(ctx context.Context, id string) error {
 	for range electionsMax {
 		leader, err := inj.fleet.awaitLeader(ctx, inj.partition)

@@ -23,9 +23,9 @@ const (
 	disturbedMax = 14 * time.Second
 )
 
-// disturbWorkers lets a dozen workers run the activities. It kills a third of them, of which half are
-// started again, pauses a third, and cuts a third off. Half of the injections also kill the leader. See
-// invariant S35.
+// disturbWorkers lets a dozen workers run the activities. It kills a third of them, of which half
+// are started again, pauses a third, and cuts a third off. Half of the injections also kill the
+// leader. See invariant S35.
 func disturbWorkers(ctx context.Context, s *injection) error {
 	f := s.fleet
 	s.onHeal(func(ctx context.Context) error { return f.changeSettings(ctx, func(*cluster.Settings) {}) })
@@ -95,8 +95,8 @@ func (f *fleet) startWorkers(ctx context.Context) error {
 	return eachWorker(f.workers, func(p *process) error { return p.start(ctx) })
 }
 
-// awaitWorkers waits until each worker is connected and has begun an activity. It returns one that has
-// not, or "".
+// awaitWorkers waits until each worker is connected and has begun an activity. It returns one that
+// has not, or "".
 func (f *fleet) awaitWorkers(ctx context.Context, since time.Duration) string {
 	ctx, cancel := context.WithTimeout(ctx, workerTimeout)
 	defer cancel()

@@ -5,14 +5,15 @@ import "hash/crc32"
 // A Combiner computes the CRC-32C of two contents after each other, without reading them. Its zero
 // value is ready. Calls with the length of the call before cost a fraction of a microsecond.
 //
-// The checksum register is linear over GF(2): a matrix says what a number of zero bytes do to it (zlib
-// has the same method).
+// The checksum register is linear over GF(2): a matrix says what a number of zero bytes do to it
+// (zlib has the same method).
 type Combiner struct {
 	length int64
 	zeros  crcMatrix // for length; not valid if that is 0
 }
 
-// Combine returns the checksum of a content from those of its two parts and the length of the second.
+// Combine returns the checksum of a content from those of its two parts and the length of the
+// second.
 func (c *Combiner) Combine(first, second uint32, length int64) uint32 {
 	if length == 0 {
 		return first

@@ -18,8 +18,8 @@ type Overrides struct {
 	HeartbeatTimeout time.Duration
 	// CompareInterval is how often the replicas of a partition are compared.
 	CompareInterval time.Duration
-	// RepairStep is called after each step of a repair of a replica that this node has made, with the
-	// step's name.
+	// RepairStep is called after each step of a repair of a replica that this node has made, with
+	// the step's name.
 	RepairStep func(step string)
 }
 

@@ -69,7 +69,8 @@ func TestToolModules(t *testing.T) {
 	})
 }
 
-// "go install" rejects a module that replaces, and a replacement does not reach those who import one.
+// "go install" rejects a module that replaces, and a replacement does not reach those who import
+// one.
 func TestOtherModules(t *testing.T) {
 	for _, dir := range otherModules {
 		expectNoViolations(t, func(root string) ([]string, error) {

@@ -15,7 +15,8 @@ const modulePath = "github.com/tenuto-dev/tenuto"
 // repositoryRoot is the path of the repository relative to this package.
 const repositoryRoot = "../.."
 
-// skippedDirs are directories whose packages follow other rules, and those where examples store data.
+// skippedDirs are directories whose packages follow other rules, and those where examples store
+// data.
 var skippedDirs = []string{"internal/tools", "bench/peers", "data"}
 
 // packageDirs lists the directories under root that contain Go files, relative to root and with

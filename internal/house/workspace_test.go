@@ -16,7 +16,8 @@ const (
 	peersModule = "bench/peers"
 	// rulesModule parses alerting rules with code of Prometheus, and contains nothing of Tenuto.
 	rulesModule = "internal/tools/rulecheck"
-	// manifestsModule decodes manifests with the types of Kubernetes, and contains nothing of Tenuto.
+	// manifestsModule decodes manifests with the types of Kubernetes, and contains nothing of
+	// Tenuto.
 	manifestsModule = "internal/tools/manifestcheck"
 	// serverModule builds a server for tests, and contains nothing of Tenuto.
 	serverModule = "internal/tools/s3server"

@@ -32,8 +32,8 @@ func Compare(own, other []string) Relation {
 	return Diverged
 }
 
-// Latest returns the last of a list, oldest first, of lineages or their IDs; the zero value if it is
-// empty. The methods of a nil lineage return zero values.
+// Latest returns the last of a list, oldest first, of lineages or their IDs; the zero value if it
+// is empty. The methods of a nil lineage return zero values.
 func Latest[T any](all []T) (latest T) {
 	if len(all) > 0 {
 		latest = all[len(all)-1]

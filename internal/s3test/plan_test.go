@@ -177,9 +177,10 @@ func (p *planTest) awaitBackup() {
 	})
 }
 
-// Scheduled backups go to a bucket: full ones, incremental ones after them, and old ones are removed.
-// The server is killed in the middle of an upload and started again: nothing of that upload is found,
-// and the next backup is made. A cluster is restored from the bucket, to its end and to a time.
+// Scheduled backups go to a bucket: full ones, incremental ones after them, and old ones are
+// removed. The server is killed in the middle of an upload and started again: nothing of that
+// upload is found, and the next backup is made. A cluster is restored from the bucket, to its end
+// and to a time.
 func TestPlan_Bucket(t *testing.T) {
 	const keep, increments = 8, 2
 	s := startServer(t)
@@ -216,8 +217,8 @@ func (p *planTest) failures() (n uint64) {
 	return n
 }
 
-// checkChains checks that there are full and incremental backups, no more than must be kept, and that
-// each of them can be restored.
+// checkChains checks that there are full and incremental backups, no more than must be kept, and
+// that each of them can be restored.
 func (p *planTest) checkChains(keep, increments int) {
 	p.T.Helper()
 	entries, incremental := p.list(), 0

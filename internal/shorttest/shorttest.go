@@ -15,8 +15,8 @@ func Rounds(all int) int {
 	return all
 }
 
-// SequentialRounds is Rounds for tests with one goroutine: -race finds nothing in them and makes them
-// several times as slow, so they run a quarter as often with it.
+// SequentialRounds is Rounds for tests with one goroutine: -race finds nothing in them and makes
+// them several times as slow, so they run a quarter as often with it.
 func SequentialRounds(all int) int {
 	if Race {
 		all = max(all/4, 1)

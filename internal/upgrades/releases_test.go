@@ -24,8 +24,9 @@ import (
 	"github.com/tenuto-dev/tenuto/replay/replaytest"
 )
 
-// releasesDir has a directory for each release: the Dir of its node (node.tar.gz), and the histories
-// that it has exported (ID.json). They are never changed. "make release-data NAME=v1.2.3" adds one.
+// releasesDir has a directory for each release: the Dir of its node (node.tar.gz), and the
+// histories that it has exported (ID.json). They are never changed. "make release-data NAME=v1.2.3"
+// adds one.
 const releasesDir = "testdata/releases"
 
 // recorded are the instances with an exported history.
@@ -59,8 +60,8 @@ func TestReleases_Record(t *testing.T) {
 	}
 }
 
-// Every kept release is continued by the present build, also after it has begun to use its protocol,
-// and what the present build has written is continued again.
+// Every kept release is continued by the present build, also after it has begun to use its
+// protocol, and what the present build has written is continued again.
 func TestReleases_Continue(t *testing.T) {
 	for _, name := range releases(t) {
 		t.Run(name, func(t *testing.T) {
@@ -110,8 +111,8 @@ type release struct {
 	node *cluster.Node
 }
 
-// startRelease starts a node with a wall clock that is ahead. The time that the data were not in use
-// passes at once.
+// startRelease starts a node with a wall clock that is ahead. The time that the data were not in
+// use passes at once.
 func startRelease(t *testing.T, dir string, recording bool, ahead time.Duration) *cluster.Node {
 	t.Helper()
 	ctx := harness.NewContext(t.Context(), harness.Overrides{WallClock: func() time.Time { return time.Now().Add(ahead) }})
@@ -223,8 +224,8 @@ func (r *release) started() int {
 	return description.Started
 }
 
-// expectRecorded fails the test unless the node has each history as the release has exported it. It may
-// have continued.
+// expectRecorded fails the test unless the node has each history as the release has exported it. It
+// may have continued.
 func (r *release) expectRecorded(name string) {
 	r.Helper()
 	for _, id := range recorded {
@@ -301,7 +302,8 @@ func (r *release) finalize() {
 	}
 }
 
-// expectInputs checks what continues with an input: events, a child, an update, a suspended instance.
+// expectInputs checks what continues with an input: events, a child, an update, a suspended
+// instance.
 func (r *release) expectInputs() {
 	r.Helper()
 	ctx, client := r.Context(), r.node.Client()

@@ -211,7 +211,8 @@ type fleet struct {
 	speaks map[string]int // the protocol of each node's build
 	loads  []*process
 	client *cluster.Client
-	// snapshots counts, by the protocol of the receiving build, states replaced by that of a leader.
+	// snapshots counts, by the protocol of the receiving build, states replaced by that of a
+	// leader.
 	snapshots map[int]int
 }
 
@@ -342,8 +343,9 @@ func (f *fleet) order(places [3]int) []string {
 // Every order of three, where 0 is the leader.
 var orders = [][3]int{{0, 1, 2}, {1, 0, 2}, {1, 2, 0}, {0, 2, 1}, {2, 0, 1}, {2, 1, 0}}
 
-// Two builds form one cluster in every order of replacement, forward and back, under load from clients
-// of both builds. When the protocol is confirmed, the old build is refused. No step is lost.
+// Two builds form one cluster in every order of replacement, forward and back, under load from
+// clients of both builds. When the protocol is confirmed, the old build is refused. No step is
+// lost.
 func TestUpgrades_EveryOrder(t *testing.T) {
 	f := startFleet(t)
 	f.awaitProgress()
@@ -376,8 +378,8 @@ func TestUpgrades_EveryOrder(t *testing.T) {
 	f.expectNothingLost()
 }
 
-// expectNotFinalized fails the test unless the protocol cannot be confirmed because a node speaks only
-// the old one, and that is said.
+// expectNotFinalized fails the test unless the protocol cannot be confirmed because a node speaks
+// only the old one, and that is said.
 func (f *fleet) expectNotFinalized() {
 	f.Helper()
 	_, err := operate.Finalize(f.Context(), f.client, "too early")
@@ -451,8 +453,8 @@ func (f *fleet) expectNothingLost() {
 	}
 }
 
-// expectErrand fails the test unless an errand has ended as it should, and its history has each step
-// once.
+// expectErrand fails the test unless an errand has ended as it should, and its history has each
+// step once.
 func (f *fleet) expectErrand(id string) {
 	f.Helper()
 	status, err := f.client.Get(f.Context(), id)

@@ -95,8 +95,9 @@ func TestAppend_RejectsEachRuleViolation(t *testing.T) {
 	})
 }
 
-// isTestedInStore reports whether a history of that length is also tested in a store and with -race,
-// which take long: short ones, and those at which the encoding of an event_id changes its length.
+// isTestedInStore reports whether a history of that length is also tested in a store and with
+// -race, which take long: short ones, and those at which the encoding of an event_id changes its
+// length.
 func isTestedInStore(last uint64) bool {
 	return last <= 8 || last >= 126 && last <= 130 || last >= 254 && last <= 258 || last == ruleEvents
 }

@@ -24,7 +24,8 @@ func applyChange(m *Machine, c *journalpb.MetadataChange) error {
 	return err
 }
 
-// viewOf takes a view at the next comparison. during runs after the entry and before the pause ends.
+// viewOf takes a view at the next comparison. during runs after the entry and before the pause
+// ends.
 func viewOf(t testing.TB, m *Machine, during func(*PendingView)) *View {
 	t.Helper()
 	number, _ := m.Comparison()
@@ -328,7 +329,8 @@ func sameAnswers(t testing.TB, a, b *Machine) {
 	}
 }
 
-// While a view is wanted with a pause, nothing is applied after the comparison until the pause ends.
+// While a view is wanted with a pause, nothing is applied after the comparison until the pause
+// ends.
 func TestPendingView_PausesAndIsMissed(t *testing.T) {
 	m := newReplicas(t, 1, rand.New(rand.NewPCG(1, 1)))[0]
 	pending := must(m.PrepareView(t.Context(), 3, true))

@@ -115,9 +115,9 @@ func (c *copyCommand) read(from *reads) error {
 	return err
 }
 
-// readLater reads the events to keep of a later execution of the source's run. Those that it has taken
-// over from the execution before are in that one. It returns the type of the last event, 0 if the copy
-// is refused.
+// readLater reads the events to keep of a later execution of the source's run. Those that it has
+// taken over from the execution before are in that one. It returns the type of the last event, 0 if
+// the copy is refused.
 func (c *copyCommand) readLater(from *reads, number uint64) (last int, err error) {
 	h, err := from.history(c.message.Source, number)
 	if errors.Is(err, ErrNotFound) {
@@ -198,8 +198,8 @@ func eachInboxEvent(copied []byte, visit func(body []byte)) bool {
 	})
 }
 
-// addStart adds OrchestrationStarted with the identity of the new run, without a parent, and with the
-// parts that are copied.
+// addStart adds OrchestrationStarted with the identity of the new run, without a parent, and with
+// the parts that are copied.
 func (c *copyCommand) addStart(encoded []byte, e *eventFields) {
 	var body []byte
 	var parts [][]byte
@@ -346,8 +346,8 @@ func (c *copyCommand) segments(in *instance) (segments []segment) {
 	return append(segments, segment{execution: in.execution + 1, first: 1, events: append(slices.Clip(c.events), copied), copied: c})
 }
 
-// applyHistoryCopied delivers the kept events, sets the creation time and begins the timeouts of open
-// operations again.
+// applyHistoryCopied delivers the kept events, sets the creation time and begins the timeouts of
+// open operations again.
 func (i *indexEntry) applyHistoryCopied(e eventFields) (reason string) {
 	var copied journalpb.HistoryCopied
 	if proto.Unmarshal(e.body, &copied) != nil {

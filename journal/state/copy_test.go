@@ -88,8 +88,8 @@ type copier struct {
 	rejections  int
 }
 
-// step copies a random part of a random instance to a new instance, or to one that was copied before,
-// and checks the outcome.
+// step copies a random part of a random instance to a new instance, or to one that was copied
+// before, and checks the outcome.
 func (c *copier) step(t testing.TB, sources []string) {
 	t.Helper()
 	source := slices.Concat(sources, c.targets)[c.r.IntN(len(sources)+len(c.targets))]
@@ -411,8 +411,8 @@ func TestCopy_TooLarge(t *testing.T) {
 	}
 }
 
-// Kept events arrive at once: they must fit into the buffer, and into an append that continues the run
-// as new.
+// Kept events arrive at once: they must fit into the buffer, and into an append that continues the
+// run as new.
 func TestCopy_KeptTooLarge(t *testing.T) {
 	event := func(size int) *journalpb.Event {
 		e := externalEvent("e")
@@ -461,7 +461,8 @@ func TestCopy_SearchIsBounded(t *testing.T) {
 	}
 }
 
-// Events of later executions of the run are kept, too, each once, and those of the next run are not.
+// Events of later executions of the run are kept, too, each once, and those of the next run are
+// not.
 func TestCopy_KeepsEventsOfLaterExecutions(t *testing.T) {
 	testBothStorages(t, func(t *testing.T, newMachine newMachineFunc) {
 		m := newMachine(t)

@@ -32,9 +32,9 @@ func (r *cutRequest) end(info CheckpointInfo, err error) {
 	close(r.done)
 }
 
-// CheckpointAtCut waits until a cut is recorded, and makes a checkpoint of the state right after that
-// entry in the directory dir, which must not exist and must be on the file system of the store.
-// Further entries are applied meanwhile. Only one call may wait at a time.
+// CheckpointAtCut waits until a cut is recorded, and makes a checkpoint of the state right after
+// that entry in the directory dir, which must not exist and must be on the file system of the
+// store. Further entries are applied meanwhile. Only one call may wait at a time.
 //
 // Errors: [ErrCutMissed]; the error of ctx if it ends before the cut is recorded; a *StoreError;
 // errors.ErrUnsupported for a machine without a store.
@@ -85,8 +85,8 @@ func (r *cutRequest) withdraw(m *Machine) bool {
 	return waiting
 }
 
-// serveCutRequest starts the flush of a requested checkpoint if the last entry has recorded its cut.
-// fl.mu must be held, and the last entry must be applied completely.
+// serveCutRequest starts the flush of a requested checkpoint if the last entry has recorded its
+// cut. fl.mu must be held, and the last entry must be applied completely.
 func (fl *flusher) serveCutRequest() {
 	r := fl.cutRequest
 	if r == nil || fl.metadata.cut < r.cut {
@@ -120,8 +120,8 @@ func (m *Machine) Cut() uint64 {
 	return m.metadata.cut
 }
 
-// Comparison returns the number of the latest comparison of the replicas, 0 before the first, and the
-// ID at which it began.
+// Comparison returns the number of the latest comparison of the replicas, 0 before the first, and
+// the ID at which it began.
 func (fl *flusher) Comparison() (number uint64, from string) {
 	fl.mu.RLock()
 	defer fl.mu.RUnlock()
@@ -173,13 +173,13 @@ func (p *PendingView) end(view *View, err error) {
 	close(p.done)
 }
 
-// PrepareView requests a view of the state right after the entry that records a comparison. It returns
-// when no flush is in progress; until the comparison is recorded, a flush begins only if memory
-// requires it. With pause, nothing is applied after that entry until Resume or Close is called, or for
-// PauseMax from now on.
+// PrepareView requests a view of the state right after the entry that records a comparison. It
+// returns when no flush is in progress; until the comparison is recorded, a flush begins only if
+// memory requires it. With pause, nothing is applied after that entry until Resume or Close is
+// called, or for PauseMax from now on.
 //
-// Errors: [ErrViewMissed]; the error of ctx; a *StoreError; errors.ErrUnsupported for a machine without
-// a store.
+// Errors: [ErrViewMissed]; the error of ctx; a *StoreError; errors.ErrUnsupported for a machine
+// without a store.
 func (m *Machine) PrepareView(ctx context.Context, number uint64, pause bool) (*PendingView, error) {
 	if m.store == nil {
 		return nil, errors.ErrUnsupported
@@ -264,9 +264,9 @@ func (fl *flusher) holdsFlush() bool {
 	return fl.pendingView != nil && fl.dirtyBytes < fl.options.FlushBytes*3/2
 }
 
-// servePendingView starts the flush of a requested view if the last entry has recorded its comparison.
-// It returns the request if the caller must then wait until it is resumed. fl.mu must be held, and the
-// last entry must be applied completely.
+// servePendingView starts the flush of a requested view if the last entry has recorded its
+// comparison. It returns the request if the caller must then wait until it is resumed. fl.mu must
+// be held, and the last entry must be applied completely.
 func (fl *flusher) servePendingView() (paused *PendingView) {
 	p := fl.pendingView
 	if p == nil || fl.metadata.comparison.number < p.number {
@@ -309,8 +309,8 @@ func (fl *flusher) awaitResumed(p *PendingView) {
 // that is empty. Nothing else changes it meanwhile, because the machine is paused: the view must be
 // taken. It keeps parts of encoded.
 //
-// Errors: [ErrViewMissed] if the pause has ended, and nothing was changed; one that wraps ErrCorrupt; a
-// *StoreError.
+// Errors: [ErrViewMissed] if the pause has ended, and nothing was changed; one that wraps
+// ErrCorrupt; a *StoreError.
 func (p *PendingView) ReplaceInstance(id string, encoded []byte) error {
 	var fresh *instance
 	if len(encoded) > 0 {

@@ -36,7 +36,8 @@ func hashesOf(t testing.TB, m *Machine, ids []string) (text string) {
 	return text
 }
 
-// The checkpoint contains every entry up to the cut and none after it, whatever the sizes of flushes.
+// The checkpoint contains every entry up to the cut and none after it, whatever the sizes of
+// flushes.
 func TestCheckpointAtCut_ContainsEntriesUpToCut(t *testing.T) {
 	made := 0
 	for seed := range uint64(16) {
@@ -198,8 +199,8 @@ func TestMetadata_BackupOutcomes(t *testing.T) {
 	})
 }
 
-// The recomputed chain of an instance with several executions is the recorded one, in memory and in a
-// store. If another hash is recorded, that is noticed.
+// The recomputed chain of an instance with several executions is the recorded one, in memory and in
+// a store. If another hash is recorded, that is noticed.
 func TestVerifyHistories(t *testing.T) {
 	testBothStorages(t, func(t *testing.T, newMachine newMachineFunc) {
 		m := newMachine(t)

@@ -77,10 +77,10 @@
 //
 // The machine maintains sets of running instances that a new leader reads without knowing
 // IDs, at a cost proportional to the set: those with open operations (OpenOperations),
-// those of which no code has run yet, or none since the history was copied (Unbegun), those with a condition (WithCondition),
-// and children. Orphans yields the children whose parents no longer wait: the operation in
-// the child's parent reference is not open in the parent's latest execution. An abandoned
-// child is an orphan for as long as it runs. So is a child whose parent is in another
+// those of which no code has run yet, or none since the history was copied (Unbegun), those with a
+// condition (WithCondition), and children. Orphans yields the children whose parents no longer
+// wait: the operation in the child's parent reference is not open in the parent's latest execution.
+// An abandoned child is an orphan for as long as it runs. So is a child whose parent is in another
 // partition, since this machine does not have the parent.
 //
 // # Queries

@@ -56,8 +56,8 @@ type InvalidAppendError struct {
 	Execution uint64
 	EventID   uint64 // the event that breaks the rule; of an attempt, its operation
 	Reason    string
-	// Err is ErrProtocol for an event that the cluster does not permit yet, ErrStopped for an instance
-	// whose replicas disagree, and nil otherwise.
+	// Err is ErrProtocol for an event that the cluster does not permit yet, ErrStopped for an
+	// instance whose replicas disagree, and nil otherwise.
 	Err error
 }
 

@@ -309,7 +309,8 @@ func (fl *flusher) Advance(index, term uint64) error {
 // which examine each of them.
 const searchedMax = 16 << 10
 
-// flushForSearches begins a flush if there are many dirty instances, and hurries the one in progress.
+// flushForSearches begins a flush if there are many dirty instances, and hurries the one in
+// progress.
 func (fl *flusher) flushForSearches() {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()

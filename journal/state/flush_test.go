@@ -61,7 +61,8 @@ func TestFlush_StartsAtFlushShare(t *testing.T) {
 	}
 }
 
-// A query has dirty instances flushed if there are many, so that the next ones need not examine them.
+// A query has dirty instances flushed if there are many, so that the next ones need not examine
+// them.
 func TestFlush_BeginsWhenQueryMeetsManyDirtyInstances(t *testing.T) {
 	m := openMachine(t, roomyOptions(vfs.NewMem()))
 	applyEpoch(t, m)

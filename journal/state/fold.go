@@ -119,8 +119,8 @@ const lateCancelProtocol = 3
 // key-value maps. Older builds do not know their events.
 const messagesProtocol = 4
 
-// OperateProtocol is the first protocol that permits actions on open operations: older builds do not
-// know their events.
+// OperateProtocol is the first protocol that permits actions on open operations: older builds do
+// not know their events.
 const OperateProtocol = 4
 
 // DeadlinesProtocol is the first protocol that permits runs with a deadline: older builds do not

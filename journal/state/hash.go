@@ -231,10 +231,10 @@ func writeUint64(h hash.Hash, v uint64) {
 // The last hash covers everything that the instance has ever recorded: two replicas with the same
 // hash have the same events. It does not protect against an adversary who chooses the bytes.
 
-// VerifyHistories recomputes the hash chain of an instance from all its events, and compares it with
-// the recorded one. It returns how many executions and events it has read. The error wraps ErrCorrupt
-// if they differ, ErrNotFound if the instance is not known, or is a *StoreError. The instance must not
-// change meanwhile.
+// VerifyHistories recomputes the hash chain of an instance from all its events, and compares it
+// with the recorded one. It returns how many executions and events it has read. The error wraps
+// ErrCorrupt if they differ, ErrNotFound if the instance is not known, or is a *StoreError. The
+// instance must not change meanwhile.
 func VerifyHistories(m *Machine, id string) (executions, events uint64, err error) {
 	latest, err := m.history(id, 0)
 	if err != nil {
@@ -292,8 +292,8 @@ func hashEvents(chainHash uint64, events [][]byte) uint64 {
 	return chainHash
 }
 
-// EncodedEvents yields the encoded events of an execution as they are stored, from one up to the last
-// at the beginning of the iteration. They must not be changed. An error ends it, as in Events.
+// EncodedEvents yields the encoded events of an execution as they are stored, from one up to the
+// last at the beginning of the iteration. They must not be changed. An error ends it, as in Events.
 func (m *Machine) EncodedEvents(instance string, execution, from uint64) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		h, err := m.history(instance, execution)
@@ -312,7 +312,8 @@ func (m *Machine) EncodedEvents(instance string, execution, from uint64) iter.Se
 	}
 }
 
-// A View is the stored state of a machine right after one entry. One goroutine at a time may use it.
+// A View is the stored state of a machine right after one entry. One goroutine at a time may use
+// it.
 type View struct {
 	Index uint64 // of that entry
 
@@ -344,11 +345,11 @@ type RangeDigest struct {
 	// To is the end of the range, excluded; "" if it includes the last instance.
 	To                       string
 	Instances, Events, Bytes uint64
-	// Digest is the SHA-256 of "tenuto range 1", 0x00, and the digest of each instance. A digest of an
-	// instance is the SHA-256 of "tenuto instance 1", 0x00, the number of executions; for each its
-	// number, its last event_id and its digest; the length and the bytes of the ID, and of the header.
-	// The header is that of the store format without fields that are local to a replica. Integers take
-	// eight bytes, big-endian.
+	// Digest is the SHA-256 of "tenuto range 1", 0x00, and the digest of each instance. A digest of
+	// an instance is the SHA-256 of "tenuto instance 1", 0x00, the number of executions; for each
+	// its number, its last event_id and its digest; the length and the bytes of the ID, and of the
+	// header. The header is that of the store format without fields that are local to a replica.
+	// Integers take eight bytes, big-endian.
 	Digest [sha256.Size]byte
 	Each   []InstanceDigest
 }
@@ -357,8 +358,9 @@ type RangeDigest struct {
 type InstanceDigest struct {
 	ID     string
 	Digest [sha256.Size]byte
-	// History is the digest of its histories, up to an event of its latest execution: the SHA-256 of
-	// "tenuto history 1", 0x00, the length and the bytes of the ID, and what Digest has of executions.
+	// History is the digest of its histories, up to an event of its latest execution: the SHA-256
+	// of "tenuto history 1", 0x00, the length and the bytes of the ID, and what Digest has of
+	// executions.
 	History                [sha256.Size]byte
 	Execution, LastEventID uint64
 	// Damage says how the replica contradicts itself, from an event on; nil if it does not.
@@ -377,10 +379,11 @@ type ExecutionDigest struct {
 	Digest              [sha256.Size]byte
 }
 
-// Compare returns the digest of the instances from an ID on up to another, which is excluded; "" means
-// up to the last. It ends earlier after some instances or bytes, if these are not 0, but not before the
-// first instance. It reads the histories, verifies them, and derives the headers from them. With each,
-// the result has all instances, otherwise those that are damaged. The error is a *StoreError.
+// Compare returns the digest of the instances from an ID on up to another, which is excluded; ""
+// means up to the last. It ends earlier after some instances or bytes, if these are not 0, but not
+// before the first instance. It reads the histories, verifies them, and derives the headers from
+// them. With each, the result has all instances, otherwise those that are damaged. The error is a
+// *StoreError.
 func (v *View) Compare(from, to string, instancesMax int, bytesMax uint64, each bool) (*RangeDigest, error) {
 	result := &RangeDigest{To: to}
 	hash := sha256.New()
@@ -428,15 +431,15 @@ func (v *View) Compare(from, to string, instancesMax int, bytesMax uint64, each 
 	return result, err
 }
 
-// Executions returns the digest of each execution of an instance, none if the instance does not exist,
-// and how it is damaged. The error is a *StoreError.
+// Executions returns the digest of each execution of an instance, none if the instance does not
+// exist, and how it is damaged. The error is a *StoreError.
 func (v *View) Executions(id string) (executions []ExecutionDigest, damage *Damage, err error) {
 	err = v.read(id, func(c *instanceReader) { executions, damage = c.executions, c.damage }, nil)
 	return executions, damage, err
 }
 
-// EventHashes returns the hash of each event of an execution, from one on, at most limit. The hash of
-// an event covers it and all events before it in the execution. The error is a *StoreError.
+// EventHashes returns the hash of each event of an execution, from one on, at most limit. The hash
+// of an event covers it and all events before it in the execution. The error is a *StoreError.
 func (v *View) EventHashes(id string, execution, from uint64, limit int) (hashes []uint64, err error) {
 	chain := uint64(0)
 	err = v.read(id, func(*instanceReader) {}, func(number, event uint64, encoded []byte) {
@@ -453,8 +456,8 @@ func (v *View) EventHashes(id string, execution, from uint64, limit int) (hashes
 	return hashes, err
 }
 
-// Export returns the encoded InstanceSnapshot of an instance, nil if it does not exist. The error is a
-// *StoreError, or wraps ErrCorrupt if the instance is damaged.
+// Export returns the encoded InstanceSnapshot of an instance, nil if it does not exist. The error
+// is a *StoreError, or wraps ErrCorrupt if the instance is damaged.
 func (v *View) Export(id string) (encoded []byte, err error) {
 	captured := capturedInstance{id: id}
 	var damage *Damage
@@ -498,8 +501,8 @@ func (v *View) read(id string, found func(*instanceReader), onEvent func(executi
 	})
 }
 
-// instanceReader reads and verifies all that a store has of an instance. A contradiction is damage, and
-// no error: it does not fail the store.
+// instanceReader reads and verifies all that a store has of an instance. A contradiction is damage,
+// and no error: it does not fail the store.
 type instanceReader struct {
 	from    store.Reader
 	id      string
@@ -687,8 +690,8 @@ func (c *instanceReader) checkHeader() {
 	}
 }
 
-// comparableHeader returns the header without fields that are local to a replica, the same for equal
-// instances on all of them.
+// comparableHeader returns the header without fields that are local to a replica, the same for
+// equal instances on all of them.
 func comparableHeader(in *instance) []byte {
 	type field struct {
 		number protowire.Number

@@ -247,8 +247,8 @@ func TestQuery_ReturnsInstanceThatChangesFacetMeanwhile(t *testing.T) {
 	}
 }
 
-// An instance that is clean when a query begins, then gets a facet that did not exist, and is written,
-// is returned.
+// An instance that is clean when a query begins, then gets a facet that did not exist, and is
+// written, is returned.
 func TestQuery_ReturnsInstanceThatIsWrittenWithNewFacetMeanwhile(t *testing.T) {
 	for _, q := range []index.Query{{}, {Created: index.Interval{From: 1}}, {IDPrefix: "a", Order: index.ByCreated}} {
 		for n := 1; n <= 3; n++ {
@@ -281,8 +281,8 @@ func TestQuery_ReturnsInstanceThatIsWrittenWithNewFacetMeanwhile(t *testing.T) {
 	}
 }
 
-// A query whose result is small pages through many instances, ends, and finds it all, however little
-// the search for a page may cost.
+// A query whose result is small pages through many instances, ends, and finds it all, however
+// little the search for a page may cost.
 func TestQuery_ShortPagesEnd(t *testing.T) {
 	const n = 3000
 	o := roomyOptions(vfs.NewMem())
@@ -389,8 +389,8 @@ func TestBuild_IndexInOtherFormatIsBuiltAnew(t *testing.T) {
 	checkIndexKeys(t, m)
 }
 
-// Builds whose index has an earlier format find no generation in the meta record, so they build their
-// index anew.
+// Builds whose index has an earlier format find no generation in the meta record, so they build
+// their index anew.
 func TestStore_MetaHidesGenerationFromEarlierFormats(t *testing.T) {
 	o := roomyOptions(vfs.NewMem())
 	m := openMachine(t, o)
@@ -641,8 +641,8 @@ func TestQuery_SkipsEmptyFacets(t *testing.T) {
 	}
 }
 
-// A page ends after about index.PageBytesMax, and the next ones have the rest: whether the instances are
-// written or not, with an index or without one.
+// A page ends after about index.PageBytesMax, and the next ones have the rest: whether the
+// instances are written or not, with an index or without one.
 func TestQuery_PageIsBoundedInBytes(t *testing.T) {
 	const n, tagBytes = 60, 300 << 10
 	start := started("x")
@@ -728,8 +728,8 @@ func TestQuery_FailsOnceClosed(t *testing.T) {
 	}
 }
 
-// A store whose index is built anew, and that has never had an instance, keeps no facet of the earlier
-// index.
+// A store whose index is built anew, and that has never had an instance, keeps no facet of the
+// earlier index.
 func TestBuild_EmptyStoreKeepsNoFacets(t *testing.T) {
 	o := roomyOptions(vfs.NewMem())
 	m, err := o.open()

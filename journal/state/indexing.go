@@ -88,8 +88,8 @@ func (t *facetTable) addDirty(in *instance) {
 	}
 }
 
-// markMoved spares queries from reading an instance, which is given another facet, in the list of its
-// facet.
+// markMoved spares queries from reading an instance, which is given another facet, in the list of
+// its facet.
 func (t *facetTable) markMoved(in *instance) {
 	var list []index.Unwritten[*instance]
 	switch in.listedIn {
@@ -103,8 +103,8 @@ func (t *facetTable) markMoved(in *instance) {
 	}
 }
 
-// unwrittenOf returns what a query compares first of an instance that is not written. An instance that
-// runs changes later: only its ID, creation, tags and parent are final.
+// unwrittenOf returns what a query compares first of an instance that is not written. An instance
+// that runs changes later: only its ID, creation, tags and parent are final.
 func unwrittenOf(in *instance) index.Unwritten[*instance] {
 	u := index.NewUnwritten(in, in.id, in.created)
 	for key, value := range in.tags {
@@ -442,7 +442,8 @@ func (f *flush) hasBuilt(id string) bool {
 	return built
 }
 
-// buildStepBytes is how many bytes of headers a flush adds to the index at most, except for the last.
+// buildStepBytes is how many bytes of headers a flush adds to the index at most, except for the
+// last.
 const buildStepBytes = 4 << 20
 
 // headersAfter reads the next headers in order of IDs, and reports whether there are more. Only a

@@ -45,8 +45,8 @@ func (m *Machine) loadAndLock(c *command) error {
 	}
 }
 
-// readCopy reads the source of a copy, unless the copy is rejected without that. m.mu is held, except
-// while it reads and after an error.
+// readCopy reads the source of a copy, unless the copy is rejected without that. m.mu is held,
+// except while it reads and after an error.
 func (m *Machine) readCopy(c *command) error {
 	if c.kind != commandCopy {
 		return nil
@@ -155,8 +155,8 @@ func (s *recordStore) instance(id string) (in *instance, err error) {
 	return in, err
 }
 
-// parseStoredHeader decodes a header read from a store; see parseHeader. It returns nil if the header
-// lacks what its history has, and the instance has been removed since the header was read.
+// parseStoredHeader decodes a header read from a store; see parseHeader. It returns nil if the
+// header lacks what its history has, and the instance has been removed since the header was read.
 func parseStoredHeader(from store.Reader, id string, record []byte) (*instance, error) {
 	in, err := parseHeader(id, record)
 	if err != nil {

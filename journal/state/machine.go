@@ -41,9 +41,10 @@ func newContents() contents {
 // increments.
 //
 // A rejected record returns the same error on every replica, and the machine remains usable: a
-// *StaleEpochError, *ConflictError, *InvalidAppendError, *ClosedError, *CopyError, ErrTokenUnknown, ErrTokenExpired, ErrTokenUsed, ErrTooManyTokens,
-// ErrTooManyQuarantines, ErrSettingsVersion or ErrRolesVersion. An error that wraps
-// ErrCorrupt, or a *StoreError, means that this replica must stop.
+// *StaleEpochError, *ConflictError, *InvalidAppendError, *ClosedError, *CopyError, ErrTokenUnknown,
+// ErrTokenExpired, ErrTokenUsed, ErrTooManyTokens, ErrTooManyQuarantines, ErrSettingsVersion or
+// ErrRolesVersion. An error that wraps ErrCorrupt, or a *StoreError, means that this replica must
+// stop.
 //
 // The machine keeps parts of record, so the caller must not change it afterwards. Only one
 // goroutine may call Apply at a time. Advance must follow the last record of each entry of the log.

@@ -45,8 +45,8 @@ type metadata struct {
 	ready         readyProtocol
 }
 
-// readyProtocol is a protocol above that of the cluster which all members speak, and since when; the
-// zero value if there is none.
+// readyProtocol is a protocol above that of the cluster which all members speak, and since when;
+// the zero value if there is none.
 type readyProtocol struct {
 	protocol uint32
 	since    clustertime.Time
@@ -247,8 +247,8 @@ func (m *metadata) findQuarantine(instance, node string) (at int, known bool) {
 	})
 }
 
-// withQuarantine returns the quarantines with one more, which replaces that of the same instance and
-// node.
+// withQuarantine returns the quarantines with one more, which replaces that of the same instance
+// and node.
 func (m *metadata) withQuarantine(q *journalpb.Quarantine) ([]*journalpb.Quarantine, error) {
 	at, known := m.findQuarantine(q.Instance, q.Node)
 	switch {
@@ -395,8 +395,8 @@ func BackupRecord(m *Machine) *journalpb.BackupRecord {
 	return m.metadata.backup
 }
 
-// ReadyProtocol returns a protocol above that of the cluster which all members speak, and since when;
-// 0 if there is none.
+// ReadyProtocol returns a protocol above that of the cluster which all members speak, and since
+// when; 0 if there is none.
 func ReadyProtocol(m *Machine) (protocol uint32, since clustertime.Time) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -462,8 +462,8 @@ func (re *reads) CompletionKey() []byte {
 	return re.metadata.completionKey
 }
 
-// Roles returns the encoded roles of the members and how often roles were recorded; 0 if none are. The
-// slice is shared and must not be changed.
+// Roles returns the encoded roles of the members and how often roles were recorded; 0 if none are.
+// The slice is shared and must not be changed.
 func (m *Machine) Roles() (encoded []byte, version uint64) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

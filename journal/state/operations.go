@@ -55,8 +55,8 @@ func (o operations) hasTimer() bool {
 	return slices.ContainsFunc(o, func(op operation) bool { return op.isTimer() })
 }
 
-// controlOperation applies an OperationControlled. It returns the rule that the event breaks, "" if it
-// breaks none.
+// controlOperation applies an OperationControlled. It returns the rule that the event breaks, "" if
+// it breaks none.
 func (o operations) controlOperation(e eventFields) (reason string) {
 	var controlled journalpb.OperationControlled
 	if proto.Unmarshal(e.body, &controlled) != nil {
@@ -94,8 +94,8 @@ func (o operations) oldestSubscription(name string) (at int, ok bool) {
 	return at, at >= 0
 }
 
-// message returns the protobuf form. copied is the last HistoryCopied of the execution. The caller adds
-// the attempt.
+// message returns the protobuf form. copied is the last HistoryCopied of the execution. The caller
+// adds the attempt.
 func (op *operation) message(instance string, execution, incarnation, copied uint64) *journalpb.Operation {
 	m := &journalpb.Operation{
 		Ref:    &journalpb.OperationRef{Instance: instance, Execution: execution, EventId: op.id, Incarnation: incarnation},

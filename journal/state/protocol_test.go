@@ -9,8 +9,9 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// A protocol that all members speak is kept, also across restarts, until the cluster uses it, a record
-// says otherwise, or a leader of an earlier build begins an epoch: that one cannot watch the members.
+// A protocol that all members speak is kept, also across restarts, until the cluster uses it, a
+// record says otherwise, or a leader of an earlier build begins an epoch: that one cannot watch the
+// members.
 func TestReadyProtocol_KeptUntilUsed(t *testing.T) {
 	testBothStorages(t, func(t *testing.T, newMachine newMachineFunc) {
 		m := newMachine(t)

@@ -41,9 +41,10 @@ func (re *reads) Query(ctx context.Context, q *index.Query, after *index.Cursor,
 
 // CountBy counts the instances that a query selects, grouped by some dimensions; without one it
 // returns at most one group. Groups without instances are absent; the others are in order of their
-// values. If the dimensions and conditions are only state, name and version, the time is in proportion
-// to the number of their combinations. All others cost time in proportion to the instances that the
-// narrowest condition selects. The error is ctx's, a *StoreError, or wraps index.ErrTooManyGroups.
+// values. If the dimensions and conditions are only state, name and version, the time is in
+// proportion to the number of their combinations. All others cost time in proportion to the
+// instances that the narrowest condition selects. The error is ctx's, a *StoreError, or wraps
+// index.ErrTooManyGroups.
 func (re *reads) CountBy(ctx context.Context, q *index.Query, by ...index.Grouping) ([]index.Group, error) {
 	counts := index.NewCounts(by)
 	s := &search{reads: re, ctx: ctx, query: q, rowsOnly: true, limit: countPageRows}
@@ -231,8 +232,9 @@ type searchCosts struct {
 	spare       int // candidates besides the limit, because the query does not select them all
 }
 
-// pageCosts takes about 9 ms of processor time on an idle machine. What is spent on entries leaves enough to read
-// instances, and both leave a page at least one place after the last: every page makes progress.
+// pageCosts takes about 9 ms of processor time on an idle machine. What is spent on entries leaves
+// enough to read instances, and both leave a page at least one place after the last: every page
+// makes progress.
 var pageCosts = searchCosts{
 	walking: 24 << 10, walkingRest: 6 << 10, reading: 12 << 10,
 	few: 200, listed: 17 << 10, listedByID: 14 << 10, spare: 1 << 10,
@@ -429,8 +431,8 @@ type dirtyFacet struct {
 	dirty, flushing []index.Unwritten[*instance]
 }
 
-// searchDirty returns the first places of the instances that are not written yet. The context may end
-// it early.
+// searchDirty returns the first places of the instances that are not written yet. The context may
+// end it early.
 func (s *search) searchDirty() *index.First {
 	first := index.NewFirst(s.query, s.after, s.limit)
 	filter := index.NewUnwrittenFilter(s.query, first, s.moves)
@@ -530,7 +532,8 @@ func (s *search) searchStore(from store.Reader, plan *index.Plan, iters *iterato
 	return cmp.Or(err, iters.err)
 }
 
-// candidates contain every result, except places after the last of the First if it has dropped some.
+// candidates contain every result, except places after the last of the First if it has dropped
+// some.
 type candidates struct {
 	index.Candidates
 	scan *index.Scan
@@ -598,8 +601,8 @@ func (s *search) readCandidates(from store.Reader, plan *index.Plan, iters *iter
 // isSpent reports whether the search must read no more.
 func (s *search) isSpent() bool { return s.reading.IsSpent() || s.foundBytes >= index.PageBytesMax }
 
-// instancesPerRead is how many instances are looked up under one lock: more, and appends wait longer;
-// fewer, and the search competes with every append for the lock.
+// instancesPerRead is how many instances are looked up under one lock: more, and appends wait
+// longer; fewer, and the search competes with every append for the lock.
 const instancesPerRead = 32
 
 // placeReader reads the instances at places of the store, in order, until the page is full or the
@@ -664,8 +667,8 @@ func (s *search) memberships(terms []index.Term, next func() index.Iterator) (li
 	return lists
 }
 
-// walk reads the instances that the driver of the plan yields. If among is not nil, it skips those that
-// are not among these candidates.
+// walk reads the instances that the driver of the plan yields. If among is not nil, it skips those
+// that are not among these candidates.
 func (s *search) walk(from store.Reader, plan *index.Plan, iters *iterators, among *candidates) error {
 	ids, last := among.ids()
 	next := iters.reuse()
@@ -714,9 +717,10 @@ func (c *candidates) ids() (ids map[string]struct{}, last *index.Cursor) {
 	return ids, last
 }
 
-// read adds the current states of the instances that the query selects. It reads none of them twice, and
-// stored reads those that are not in memory. It returns how many of the IDs, from the first on, it has
-// read: fewer than all if the page has enough bytes, but at least one, or if the context has ended.
+// read adds the current states of the instances that the query selects. It reads none of them
+// twice, and stored reads those that are not in memory. It returns how many of the IDs, from the
+// first on, it has read: fewer than all if the page has enough bytes, but at least one, or if the
+// context has ended.
 func (s *search) read(ids []string, stored func(id string) error) (n int, err error) {
 	if s.ctx.Err() != nil {
 		s.reading = 0 // run returns the error
@@ -734,8 +738,8 @@ func (s *search) read(ids []string, stored func(id string) error) (n int, err er
 	return n, nil
 }
 
-// readInMemory adds instances that are in memory. It returns which to read from the store, and how many
-// it has looked up.
+// readInMemory adds instances that are in memory. It returns which to read from the store, and how
+// many it has looked up.
 func (s *search) readInMemory(ids []string) (stored []int, n int) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -771,8 +775,8 @@ func (s *search) storedIn(from store.Reader) func(id string) error {
 	}
 }
 
-// headerMaySelect reports whether a query can select an instance by the times in its header, without
-// decoding the rest.
+// headerMaySelect reports whether a query can select an instance by the times in its header,
+// without decoding the rest.
 func headerMaySelect(record []byte, q *index.Query) bool {
 	if !q.Created.IsSet() && !q.Updated.IsSet() && !q.Ended.IsSet() {
 		return true
@@ -810,8 +814,8 @@ func (i *iterators) open(n int) error {
 	return nil
 }
 
-// reuse returns a function that returns the iterators in turn. What has used them before must not use
-// them any more.
+// reuse returns a function that returns the iterators in turn. What has used them before must not
+// use them any more.
 func (i *iterators) reuse() (next func() index.Iterator) {
 	used := 0
 	return func() index.Iterator {

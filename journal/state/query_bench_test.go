@@ -44,9 +44,9 @@ func populateQueried(t *testing.T, m *Machine, total int) {
 	}
 }
 
-// queriedInstance returns the records of an instance: 60% have completed and 8% failed; 20% wait for
-// an activity, of which a tenth has failed attempts, 5% for a timer, 5% for an event, and 2% are
-// stalled.
+// queriedInstance returns the records of an instance: 60% have completed and 8% failed; 20% wait
+// for an activity, of which a tenth has failed attempts, 5% for a timer, 5% for an event, and 2%
+// are stalled.
 func queriedInstance(r *rand.Rand, n int) []proto.Message {
 	id := fmt.Sprintf("order-%016x", uint64(n)*0x9e3779b97f4a7c15)
 	first := started(fmt.Sprintf("process-%d", r.IntN(10)))
@@ -147,8 +147,8 @@ func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 //
 //	TENUTO_QUERIED=1000000 go test -run TestQuery_MillionInstances -v -timeout 1h ./journal/state
 //
-// TENUTO_QUERIED_DIR keeps the store, and finds it again. TENUTO_QUERIED_ONLY is a regular expression
-// for what to measure.
+// TENUTO_QUERIED_DIR keeps the store, and finds it again. TENUTO_QUERIED_ONLY is a regular
+// expression for what to measure.
 func TestQuery_MillionInstances(t *testing.T) {
 	total, err := strconv.Atoi(os.Getenv("TENUTO_QUERIED"))
 	if err != nil {

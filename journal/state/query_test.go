@@ -526,8 +526,8 @@ func awaitIndex(t testing.TB, m *Machine) {
 	t.Fatal("the index is not complete after 1000 flushes")
 }
 
-// checkIndexKeys compares the keys of the index, the sets and the timers, and the counts, in the store
-// with what the headers require.
+// checkIndexKeys compares the keys of the index, the sets and the timers, and the counts, in the
+// store with what the headers require.
 func checkIndexKeys(t testing.TB, m *Machine) {
 	t.Helper()
 	release, err := m.blockFlushes()

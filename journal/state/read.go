@@ -39,9 +39,9 @@ func (re *reads) Instances() iter.Seq[*journalpb.Instance] {
 }
 
 // Unbegun yields the running instances whose latest execution holds only OrchestrationStarted, or
-// ends with HistoryCopied, in order of their IDs. No turn of their code is recorded since: the leader
-// had no code for them, failed before it recorded the turn, or the turn recorded nothing. The cost is proportional to what it yields. It has the guarantees of
-// Instances.
+// ends with HistoryCopied, in order of their IDs. No turn of their code is recorded since: the
+// leader had no code for them, failed before it recorded the turn, or the turn recorded nothing.
+// The cost is proportional to what it yields. It has the guarantees of Instances.
 func (re *reads) Unbegun() iter.Seq[*journalpb.Instance] {
 	return re.matchingInstances(unbegunInstances, func(in *instance) bool { return in.memberships().unbegun })
 }

@@ -140,8 +140,8 @@ func (s *recordStore) chunkWithEvent(dbNumber uint64, at chunkKey) (c chunk, sta
 	return c, start, err
 }
 
-// removal is an instance to be removed from the store. It has ended, but if no flush has written that,
-// the store still has it in sets and its timers as open.
+// removal is an instance to be removed from the store. It has ended, but if no flush has written
+// that, the store still has it in sets and its timers as open.
 type removal struct {
 	id     string
 	number uint64
@@ -209,9 +209,9 @@ const (
 	fieldStoreEpoch      = 4
 	fieldStoreLastNumber = 5
 	fieldStoreMetadata   = 6
-	// The generation of an index in the present format. Builds of the first format have it in field 7,
-	// and do not compare formats. Each index.Format needs a field of its own, never used before: builds
-	// of other formats then find no generation, and build the index anew.
+	// The generation of an index in the present format. Builds of the first format have it in field
+	// 7, and do not compare formats. Each index.Format needs a field of its own, never used before:
+	// builds of other formats then find no generation, and build the index anew.
 	fieldStoreIndexed = 8
 )
 

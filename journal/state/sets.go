@@ -102,8 +102,8 @@ type member struct {
 // once, and possibly some that join or leave meanwhile. viewMember shows the current state.
 //
 // Instances in memory at the beginning are looked up again at their turn. The others are read from
-// the store one page at a time, so that nothing is locked while the caller's code runs. If the store
-// fails or is closed, the iteration ends early and sets *failed to a *StoreError.
+// the store one page at a time, so that nothing is locked while the caller's code runs. If the
+// store fails or is closed, the iteration ends early and sets *failed to a *StoreError.
 func (re *reads) members(set instanceSet, failed *error) iter.Seq[member] {
 	return func(yield func(member) bool) {
 		re.mu.RLock()

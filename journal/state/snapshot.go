@@ -270,8 +270,8 @@ func (r *snapshotReader) instance() (*instance, error) {
 	return decodeInstance(record)
 }
 
-// decodeInstance decodes an InstanceSnapshot and derives its index entry. The instance keeps parts of
-// record.
+// decodeInstance decodes an InstanceSnapshot and derives its index entry. The instance keeps parts
+// of record.
 func decodeInstance(record []byte) (_ *instance, err error) {
 	in, attempts, condition, wellFormed := &instance{}, [][]byte(nil), []byte(nil), true
 	ok := eachField(record, func(number protowire.Number, wire protowire.Type, value []byte) {

@@ -33,7 +33,8 @@ func (m *Machine) WatchEnd(instance string) (changed <-chan struct{}, cancel fun
 // settingsKey is the key of those that watch the settings. It is no instance ID.
 const settingsKey = ""
 
-// WatchSettings is like [Machine.Watch] for the settings of the cluster and the roles of its members.
+// WatchSettings is like [Machine.Watch] for the settings of the cluster and the roles of its
+// members.
 func (m *Machine) WatchSettings() (changed <-chan struct{}, cancel func()) {
 	return m.watchers.add(settingsKey, false)
 }

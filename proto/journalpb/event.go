@@ -137,8 +137,8 @@ func (e *Event) TypeNumber() int {
 	return 0
 }
 
-// Type returns the name of the event type, such as "ActivityScheduled", or "Unknown" where TypeNumber
-// returns 0.
+// Type returns the name of the event type, such as "ActivityScheduled", or "Unknown" where
+// TypeNumber returns 0.
 func (e *Event) Type() string {
 	if name := typeNames[e.TypeNumber()]; name != "" {
 		return name
@@ -151,8 +151,8 @@ func IsTerminal(eventType int) bool {
 	return eventType >= TypeOrchestrationCompleted && eventType <= TypeOrchestrationContinuedAsNew
 }
 
-// SchedulingType returns the type of the scheduling event that an event of that type completes, 0 if it
-// completes none.
+// SchedulingType returns the type of the scheduling event that an event of that type completes, 0
+// if it completes none.
 func SchedulingType(eventType int) int {
 	switch eventType {
 	case TypeActivityCompleted, TypeActivityFailed:
@@ -225,7 +225,8 @@ func (e *Event) InputRequestID() string {
 }
 
 // InputWithID returns the event itself if it is the input with that request ID, or else the
-// external event with that ID in the inbox of a start or of a copy, as an event; nil if there is none.
+// external event with that ID in the inbox of a start or of a copy, as an event; nil if there is
+// none.
 func (e *Event) InputWithID(requestID string) *Event {
 	if e.InputRequestID() == requestID {
 		return e

@@ -95,11 +95,12 @@ func UnverifiedInstance(token string) (string, error) {
 type TokenSigner struct {
 	// Cluster is the ID of the cluster. A token is valid in that cluster only.
 	Cluster string
-	// Lineages returns the IDs of the lineages that the cluster continues, oldest first. The last one
-	// signs, each of them is accepted, and so is a token from before the first. It may be nil: none.
+	// Lineages returns the IDs of the lineages that the cluster continues, oldest first. The last
+	// one signs, each of them is accepted, and so is a token from before the first. It may be nil:
+	// none.
 	Lineages func() []string
-	// CheckEarlier returns an error for a token that an earlier lineage has signed, "" for the first,
-	// if it is for an activity of a later one. Required with Lineages.
+	// CheckEarlier returns an error for a token that an earlier lineage has signed, "" for the
+	// first, if it is for an activity of a later one. Required with Lineages.
 	CheckEarlier func(a *replay.Attempt, lineage string) error
 	// URL is the URL at which the application serves completions, without a slash at its end; "" if
 	// it serves none.

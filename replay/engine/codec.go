@@ -90,8 +90,8 @@ var errNoCodec = errors.New("no codec is set")
 // sealedMessage replaces the message of an error that only the codec can read.
 const sealedMessage = "(encoded)"
 
-// IsSameStart reports whether two starts have the same orchestration and input. Inputs that cannot be
-// decoded count as the same.
+// IsSameStart reports whether two starts have the same orchestration and input. Inputs that cannot
+// be decoded count as the same.
 func (p PayloadConverter) IsSameStart(a, b *journalpb.OrchestrationStarted) bool {
 	if a.Name != b.Name {
 		return false

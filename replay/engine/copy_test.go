@@ -62,8 +62,8 @@ func canCopy(history []*journalpb.Event, upTo int) bool {
 }
 
 // TestRandomCopies copies the histories of random programs up to every event. A copy that gets what
-// the source got after that event must record what the source recorded, at the same times, except for
-// derived IDs.
+// the source got after that event must record what the source recorded, at the same times, except
+// for derived IDs.
 func TestRandomCopies(t *testing.T) {
 	seeds := uint64(400)
 	if testing.Short() || shorttest.Race {
@@ -198,9 +198,9 @@ func shiftedChain(event *journalpb.Event) *journalpb.OrchestrationChained {
 	return new(journalpb.OrchestrationChained)
 }
 
-// TestRandomCopies_KeptEvents continues copies that keep later external events, up to every event, with
-// random messages, in memory and evicted after every turn. Both must record the same, and what the
-// journal accepts.
+// TestRandomCopies_KeptEvents continues copies that keep later external events, up to every event,
+// with random messages, in memory and evicted after every turn. Both must record the same, and what
+// the journal accepts.
 func TestRandomCopies_KeptEvents(t *testing.T) {
 	seeds := uint64(120)
 	if testing.Short() || shorttest.Race {
@@ -251,8 +251,8 @@ func laterEvents(history []*journalpb.Event) (events []*journalpb.ExternalEvent)
 	return events
 }
 
-// foldOperations applies the rules of the journal for open operations. It returns the first event that
-// breaks them, and how many canceled subscriptions had got an event.
+// foldOperations applies the rules of the journal for open operations. It returns the first event
+// that breaks them, and how many canceled subscriptions had got an event.
 func foldOperations(history []*journalpb.Event) (late int, refused string) {
 	open, buffered := make(map[uint64]string), make(map[string]int)
 	var subscriptions []uint64 // ever made, in order
@@ -321,8 +321,8 @@ func (r *programRun) continueRandomly(seed uint64, source *instance, upTo int, c
 	return in.history
 }
 
-// The values and IDs of the copied part are those of the source, and those after it are not; a copy of
-// a copy has three parts.
+// The values and IDs of the copied part are those of the source, and those after it are not; a copy
+// of a copy has three parts.
 func TestCopy_Identity(t *testing.T) {
 	var drawn []string
 	registry := script(t, func(ctx *replay.Context) (string, error) {
@@ -495,7 +495,8 @@ func TestCopy_KeptEventIsKnown(t *testing.T) {
 	}
 }
 
-// Kept events arrive at once: if they counted, the code would continue as new before it receives them.
+// Kept events arrive at once: if they counted, the code would continue as new before it receives
+// them.
 func TestCopy_KeptEventsDoNotContinueAsNew(t *testing.T) {
 	should, received := false, 0
 	registry := script(t, func(ctx *replay.Context) (string, error) {

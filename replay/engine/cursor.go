@@ -102,8 +102,9 @@ func (x *Execution) consume(event *journalpb.Event) error {
 	return p.calls.interruption()
 }
 
-// leavesPart reports whether an event is the last of a copied part. The code then runs after the next
-// event, which is a HistoryCopied: at its time, and with the identity of the run that has recorded it.
+// leavesPart reports whether an event is the last of a copied part. The code then runs after the
+// next event, which is a HistoryCopied: at its time, and with the identity of the run that has
+// recorded it.
 func leavesPart(x *Execution, event *journalpb.Event) bool {
 	copied := &x.id.options.copied
 	if part := copied.next(); part == nil || part.UpTo != event.EventId {

@@ -190,7 +190,8 @@ func TestOperationErrors_Text(t *testing.T) {
 	}
 }
 
-// Histories have recorded errors of missing query handlers by their code, others by their text only.
+// Histories have recorded errors of missing query handlers by their code, others by their text
+// only.
 func TestNotRegisteredError_RecordUnchanged(t *testing.T) {
 	query := &replay.NotRegisteredError{Kind: "query", Name: "sum"}
 	record := engine.EncodeError(query)

@@ -95,8 +95,8 @@ func (x *Execution) replay(history iter.Seq2[*journalpb.Event, error]) error {
 	return x.program.calls.interruption()
 }
 
-// lookAhead reads the rest of the history for [replay.Patched] and for values that would be rejected
-// today, and resumes the step that was halted for it.
+// lookAhead reads the rest of the history for [replay.Patched] and for values that would be
+// rejected today, and resumes the step that was halted for it.
 func (x *Execution) lookAhead(rest []*journalpb.Event) {
 	x.cursor.mode = replayingAfterLookAhead
 	x.program.patches.lookAhead(x.cursor.eventID, rest)

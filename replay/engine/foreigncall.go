@@ -22,8 +22,8 @@ type callChecker struct {
 }
 
 // current returns the running coroutine. It does not return on another goroutine, whose durable
-// calls would depend on the Go scheduler, or in a function that SideEffect or Await calls. It may read only
-// atomic fields before it has checked the goroutine.
+// calls would depend on the Go scheduler, or in a function that SideEffect or Await calls. It may
+// read only atomic fields before it has checked the goroutine.
 func (k *callChecker) current(what string) *coroutine {
 	if goroutine.ID() != k.coroutines.runningID.Load() {
 		k.stopForeignCall(what)

@@ -20,8 +20,8 @@ type handlers struct {
 	updates  map[string]*updateHandler // by the name of the event
 	inFlight int                       // number of updates that are running
 	idle     *promise                  // resolved when none is running; nil if there is no waiter
-	// inStep holds the updates of this turn that are validated when their handlers are registered, by
-	// request ID.
+	// inStep holds the updates of this turn that are validated when their handlers are registered,
+	// by request ID.
 	inStep map[string]*updateDecision
 }
 

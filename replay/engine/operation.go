@@ -314,8 +314,8 @@ func (o *operations) deferredEventName(op *operation) string {
 	return ""
 }
 
-// nameCanceled names the subscriptions whose cancellation is not recorded yet and that have the name
-// of a deferred event: the journal may have given the event to them.
+// nameCanceled names the subscriptions whose cancellation is not recorded yet and that have the
+// name of a deferred event: the journal may have given the event to them.
 func (o *operations) nameCanceled() {
 	for _, a := range o.queue.actions {
 		if !a.cancels {
@@ -451,8 +451,8 @@ func (q *actionQueue) head() *action {
 	return q.actions[0]
 }
 
-// delayTimers delays the timers that are not recorded yet: a copy has cut the step that set them, and
-// their durations count from its end.
+// delayTimers delays the timers that are not recorded yet: a copy has cut the step that set them,
+// and their durations count from its end.
 func (q *actionQueue) delayTimers(by time.Duration) {
 	for _, a := range q.actions {
 		if created := a.event.GetTimerCreated(); created != nil {

@@ -154,8 +154,8 @@ func (p *program) startDeadline() {
 	})
 }
 
-// endCopy applies the end of a copied history: the run has another deadline. The timer of the deadline
-// is replaced unless it is not started yet, or has passed.
+// endCopy applies the end of a copied history: the run has another deadline. The timer of the
+// deadline is replaced unless it is not started yet, or has passed.
 func (p *program) endCopy(copied *journalpb.HistoryCopied) {
 	options := p.id.options
 	if copied.Deadline == 0 || options == &noOptions {
@@ -361,8 +361,8 @@ func (v *programView) OnClose(fn func(s host.Scope, failure error) error) {
 	v.closers = append(v.closers, fn)
 }
 
-// ShouldContinueAsNew does not count events that a copy has kept: the code would continue as new before
-// it could receive them.
+// ShouldContinueAsNew does not count events that a copy has kept: the code would continue as new
+// before it could receive them.
 func (v *programView) ShouldContinueAsNew() bool {
 	return v.cursor.eventID >= continueAfterEvents || v.cursor.size.forContinueAsNew(v.id.protocol3)-v.id.options.copied.kept >= continueAfterBytes
 }

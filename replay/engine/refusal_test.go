@@ -137,8 +137,8 @@ func waitForTextAndTick(ctx *replay.Context, _ string) (string, error) {
 	return "", err
 }
 
-// checkTicks delivers ticks to running code: the data, and as which types it is refused; "" if it is
-// recorded.
+// checkTicks delivers ticks to running code: the data, and as which types it is refused; "" if it
+// is recorded.
 func checkTicks(t *testing.T, registry *engine.Registry, ticks [][2]string) {
 	t.Helper()
 	x, _ := startScript(t, registry)

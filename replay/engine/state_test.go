@@ -206,7 +206,8 @@ func TestKV_RecordedSizesCount(t *testing.T) {
 	old := &instance{registry: code(1000)}
 	defer old.evict()
 	mustTurn(t, old, started("script", nil))
-	// 10,060 bytes with names and keys leave room for 15 values of 16 KiB; of today's encoding, for 9.
+	// 10,060 bytes with names and keys leave room for 15 values of 16 KiB; of today's encoding, for
+	// 9.
 	in := &instance{registry: code(10000), history: old.history}
 	defer in.evict()
 	mustTurn(t, in, external("go", nil, ""))

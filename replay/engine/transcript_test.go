@@ -22,8 +22,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the expected output in testdata/*.txt")
 
-// TestTranscripts runs the transcripts in testdata. A transcript consists of steps. A step is a list
-// of commands, one a line, then "----", then the outcome up to an empty line. The commands:
+// TestTranscripts runs the transcripts in testdata. A transcript consists of steps. A step is a
+// list of commands, one a line, then "----", then the outcome up to an empty line. The commands:
 //
 //	start NAME [JSON]         start an instance of that orchestration (programs_test.go)
 //	start-again NAME [JSON]   the same message for an existing instance
@@ -50,8 +50,8 @@ var update = flag.Bool("update", false, "rewrite the expected output in testdata
 // the number of attempts that the start's retry policy permits.
 //
 // The outcome lists the events (event_id, time since the start, and the result of Describe), log
-// messages of the code, the disposition of messages that were not recorded, and whether the instance
-// waits, has ended or continues as new.
+// messages of the code, the disposition of messages that were not recorded, and whether the
+// instance waits, has ended or continues as new.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {

@@ -15,18 +15,19 @@ type Message struct {
 	Incarnation uint64
 	// Event holds the body and source_event_id. The turn sets event_id and timestamp.
 	Event *journalpb.Event
-	// FirstIndex is, with Retried, the journal index after which the message may have been recorded.
+	// FirstIndex is, with Retried, the journal index after which the message may have been
+	// recorded.
 	FirstIndex uint64
 	// Retried reports that the message is sent again. It may have been recorded before.
 	Retried bool
-	// Subscription is, for an external event that is meant for one subscription, the event_id of that
-	// subscription; 0 for every other message.
+	// Subscription is, for an external event that is meant for one subscription, the event_id of
+	// that subscription; 0 for every other message.
 	Subscription uint64
 	// CheckData asks, for an external event, to refuse it if its data does not decode as a type
 	// that the code expects.
 	CheckData bool
-	// Validation says when an update is validated. It is ValidateNone for all other messages, except
-	// for a start whose inbox holds an update.
+	// Validation says when an update is validated. It is ValidateNone for all other messages,
+	// except for a start whose inbox holds an update.
 	Validation Validation
 }
 
@@ -36,8 +37,8 @@ type Validation uint8
 const (
 	// ValidateNone: it was validated before.
 	ValidateNone Validation = iota
-	// ValidateFirst: before it is recorded. If the validation rejects it, or there is no handler, it
-	// is [Refused].
+	// ValidateFirst: before it is recorded. If the validation rejects it, or there is no handler,
+	// it is [Refused].
 	ValidateFirst
 	// ValidateInStep: if the code has not begun, it is recorded first, and validated when the code
 	// registers its handler in the same turn. If it is not accepted, the turn fails with a
@@ -50,8 +51,8 @@ const (
 type NotAcceptedError struct {
 	Message int // its index
 	// Err is why the code rejected the update, or that it has no handler. It is nil if the code has
-	// not begun, or if the execution has continued as new before the handler ran: the update is then
-	// for a later attempt or execution.
+	// not begun, or if the execution has continued as new before the handler ran: the update is
+	// then for a later attempt or execution.
 	Err error
 }
 
@@ -78,8 +79,9 @@ const (
 	// RequestIDReused: this execution has recorded an input of another type or name with the same
 	// request ID. The message is not recorded.
 	RequestIDReused
-	// Refused: the data of an external event does not decode, an update was rejected, or the operation
-	// that the message names does not permit it; see [Execution.Refusal]. The message is not recorded.
+	// Refused: the data of an external event does not decode, an update was rejected, or the
+	// operation that the message names does not permit it; see [Execution.Refusal]. The message is
+	// not recorded.
 	Refused
 )
 
@@ -92,8 +94,8 @@ type Turn struct {
 }
 
 // Refusal returns why a message of the latest turn was refused: a [*replay.PayloadError], the error
-// of the validation of an update, [ErrOperationClosed], [ErrOperationHeld] or [ErrAdjusted]. It is nil
-// for a message that was not.
+// of the validation of an update, [ErrOperationClosed], [ErrOperationHeld] or [ErrAdjusted]. It is
+// nil for a message that was not.
 func (x *Execution) Refusal(message int) error { return x.refusals[message] }
 
 // refuses reports whether a message must not be recorded because of its data or its operation, or
@@ -300,8 +302,9 @@ func (x *Execution) disposition(message Message) Disposition {
 	return Recorded
 }
 
-// operatedDisposition decides about an action of an operator. Unlike a completion of the cluster, it
-// gets an error if its operation is closed. A repetition is recognized even in a later execution.
+// operatedDisposition decides about an action of an operator. Unlike a completion of the cluster,
+// it gets an error if its operation is closed. A repetition is recognized even in a later
+// execution.
 func operatedDisposition(x *Execution, message Message) Disposition {
 	event := message.Event
 	switch {

@@ -36,7 +36,8 @@ type (
 // UnmarshalJSON stands for code of the author that fails.
 func (*failingOrder) UnmarshalJSON([]byte) error { panic("broken") }
 
-// orderCode is the code of a release whose orders have type T: every call with an input, and the output.
+// orderCode is the code of a release whose orders have type T: every call with an input, and the
+// output.
 func orderCode[T any](order T) func(ctx *replay.Context) (T, error) {
 	var (
 		pay    = replay.Activity[T, string]("pay")

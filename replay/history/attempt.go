@@ -6,8 +6,9 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// A FailedAttempt is an attempt of an activity that has failed. Its times are those of the leader, in
-// cluster time and UTC: an attempt that a new leader learns of by its result begins when that comes.
+// A FailedAttempt is an attempt of an activity that has failed. Its times are those of the leader,
+// in cluster time and UTC: an attempt that a new leader learns of by its result begins when that
+// comes.
 type FailedAttempt struct {
 	Number    int // from 1
 	StartedAt time.Time
@@ -19,9 +20,9 @@ type FailedAttempt struct {
 }
 
 // Failures returns the failed attempts of the activity that an ActivityCompleted or ActivityFailed
-// event ends: the latest 20 at most, in their order. The attempt whose failure ends the activity is not
-// among them, unless the activity ended later, between two attempts. Failures returns none for every
-// other event, and for events that earlier builds recorded.
+// event ends: the latest 20 at most, in their order. The attempt whose failure ends the activity is
+// not among them, unless the activity ended later, between two attempts. Failures returns none for
+// every other event, and for events that earlier builds recorded.
 func (e Event) Failures() []FailedAttempt {
 	var all []FailedAttempt
 	for _, a := range e.failedAttempts().GetAttempts() {

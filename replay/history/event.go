@@ -32,9 +32,9 @@ type Event struct {
 	// Name is what the event names: an orchestration, activity, event or side effect, as
 	// [EventType] says for each type. It is empty in events that name nothing, such as completions.
 	Name string
-	// Principal is who has caused the event from outside: the name in the certificate of a client, or
-	// what a program states about its user, for example "client gw for alice". It is empty if that is
-	// not known, and for everything that the code or the cluster has caused.
+	// Principal is who has caused the event from outside: the name in the certificate of a client,
+	// or what a program states about its user, for example "client gw for alice". It is empty if
+	// that is not known, and for everything that the code or the cluster has caused.
 	Principal string
 	// Reason is why: the reason of the operator, or of a cancellation, termination, suspension or
 	// resumption.
@@ -130,12 +130,12 @@ func (e Event) Child() string {
 	return e.message.GetSubOrchestrationScheduled().GetInstance()
 }
 
-// Operation returns the EventID of the scheduling event of the operation that an OperationControlled
-// event concerns. It returns 0 for every other event.
+// Operation returns the EventID of the scheduling event of the operation that an
+// OperationControlled event concerns. It returns 0 for every other event.
 func (e Event) Operation() uint64 { return e.message.GetOperationControlled().GetEventId() }
 
-// Source returns the execution of whose history a HistoryCopied event ends the copy. It returns zero
-// values for every other event.
+// Source returns the execution of whose history a HistoryCopied event ends the copy. It returns
+// zero values for every other event.
 func (e Event) Source() (instanceID string, execution uint64) {
 	source := e.message.GetHistoryCopied().GetSource()
 	return source.GetInstance(), source.GetExecution()

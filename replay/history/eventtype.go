@@ -71,11 +71,11 @@ const (
 	MessageDelivered EventType = "MessageDelivered"
 	// MessageRejected: the receiver has not recorded the message. Err: why.
 	MessageRejected EventType = "MessageRejected"
-	// OperationControlled: an operator has acted on the open operation that Operation returns, without
-	// ending it. Name: of the action: "retry now", "hold", "release" or "adjust".
+	// OperationControlled: an operator has acted on the open operation that Operation returns,
+	// without ending it. Name: of the action: "retry now", "hold", "release" or "adjust".
 	OperationControlled EventType = "OperationControlled"
-	// HistoryCopied: the events before it are copies of those of the run that Source returns. External
-	// events that were kept have arrived with it.
+	// HistoryCopied: the events before it are copies of those of the run that Source returns.
+	// External events that were kept have arrived with it.
 	HistoryCopied EventType = "HistoryCopied"
 	// Unknown is an event that this build does not know.
 	Unknown EventType = "Unknown"

@@ -28,8 +28,8 @@ type arrival struct {
 }
 
 // nextArrival returns the arrival to admit next, or nil. Appends come first, because they are
-// already proposed. An append that ends a child is chosen among the concurrent arrivals, because its
-// order decides when the parent gets the end.
+// already proposed. An append that ends a child is chosen among the concurrent arrivals, because
+// its order decides when the parent gets the end.
 func (n *node) nextArrival() (*arrival, error) {
 	var concurrent []*arrival
 	var first *arrival

@@ -73,9 +73,10 @@
 //
 // The rule "error" is about waits: Call, Wait, WaitFor, SendTo, CancelInstance, Sleep, Await,
 // AwaitFor, All, AllResults, AwaitUpdates, Map, Next, Race, Send, Receive and Acquire. Code that
-// ignores their errors, with "_" or without, continues after a cancel. The rule accepts waits that a
-// cancel does not reach, which are those in clean-up and with replay.WithoutCancel, and awaits of a
-// future that the function has canceled. It does not look at what happens to an error in a variable.
+// ignores their errors, with "_" or without, continues after a cancel. The rule accepts waits that
+// a cancel does not reach, which are those in clean-up and with replay.WithoutCancel, and awaits of
+// a future that the function has canceled. It does not look at what happens to an error in a
+// variable.
 //
 // The rule "continue" is also about functions that return what ContinueAsNew returns. It accepts an
 // error that may leave the function in any way, but not one that is only compared or logged.

@@ -81,7 +81,8 @@ func TestReplayAPI_WaitsReturnErrors(t *testing.T) {
 	}
 }
 
-// Every call of packages bulk, cluster, operate and schedule with a context.Context does I/O, except these.
+// Every call of packages bulk, cluster, operate and schedule with a context.Context does I/O,
+// except these.
 func TestStandardRules_CoverCluster(t *testing.T) {
 	expectRules(t, clusterPath, "ClientFrom", "WithoutBusyRetries", "SpanIDs.NewIDs", "SpanIDs.NewSpanID")
 	expectRules(t, operatePath, "WithPrincipal", "WithReason")

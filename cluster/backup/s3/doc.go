@@ -8,14 +8,15 @@
 //
 // # Guarantees
 //
-//  1. A backup appears in the bucket as a whole or not at all: larger ones are uploaded in parts, which
-//     the server joins at the end. Each part is sent with a checksum that the server verifies.
-//  2. The parts of an upload that failed are removed at once; those that a crash left, with the next
-//     upload a day later.
+//  1. A backup appears in the bucket as a whole or not at all: larger ones are uploaded in parts,
+//     which the server joins at the end. Each part is sent with a checksum that the server
+//     verifies.
+//  2. The parts of an upload that failed are removed at once; those that a crash left, with the
+//     next upload a day later.
 //
 // # What may not be assumed
 //
-// That the bucket keeps what is removed, or removes what is kept: versions, locks and lifecycle rules
-// of the bucket are the operator's. A rule that removes objects by age breaks chains of incremental
-// backups.
+// That the bucket keeps what is removed, or removes what is kept: versions, locks and lifecycle
+// rules of the bucket are the operator's. A rule that removes objects by age breaks chains of
+// incremental backups.
 package s3

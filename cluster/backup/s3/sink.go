@@ -14,16 +14,17 @@ import (
 
 // A Sink stores backups as objects of a bucket. It implements backup.Sink.
 type Sink struct {
-	// Client reaches the server, with the right to put, get, list and delete objects of the bucket, and
-	// to list and abort uploads in parts. Required.
+	// Client reaches the server, with the right to put, get, list and delete objects of the bucket,
+	// and to list and abort uploads in parts. Required.
 	Client *minio.Client
 	// Bucket must exist. Required.
 	Bucket string
-	// Prefix begins the names of the objects, such as "shop/". Each cluster needs one of its own in the
-	// bucket. Defaults to none.
+	// Prefix begins the names of the objects, such as "shop/". Each cluster needs one of its own in
+	// the bucket. Defaults to none.
 	Prefix string
-	// PartBytes is the size of the parts of an upload, which are held in memory, one at a time: 5 MiB to
-	// 5 GiB. S3 allows 10,000 parts, so it bounds the size of a backup. Defaults to 64 MiB: 640 GB.
+	// PartBytes is the size of the parts of an upload, which are held in memory, one at a time: 5
+	// MiB to 5 GiB. S3 allows 10,000 parts, so it bounds the size of a backup. Defaults to 64 MiB:
+	// 640 GB.
 	PartBytes uint64
 }
 
@@ -72,8 +73,8 @@ func (s Sink) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	return object, nil
 }
 
-// List returns the sizes of the objects with the prefix, in bytes, by their names without it. Objects
-// of a deeper level, with "/" in their names, are omitted.
+// List returns the sizes of the objects with the prefix, in bytes, by their names without it.
+// Objects of a deeper level, with "/" in their names, are omitted.
 func (s Sink) List(ctx context.Context) (map[string]int64, error) {
 	if err := s.check(); err != nil {
 		return nil, err

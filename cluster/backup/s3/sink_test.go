@@ -115,8 +115,8 @@ func read(ctx context.Context, s s3.Sink, name string) ([]byte, error) {
 	return content, errors.Join(err, from.Close())
 }
 
-// Backups of no byte, of one part and of several come back as they were stored. They are listed with
-// their sizes, and can be removed.
+// Backups of no byte, of one part and of several come back as they were stored. They are listed
+// with their sizes, and can be removed.
 func TestSink_RoundTrip(t *testing.T) {
 	s := startServer(t)
 	want := make(map[string]int64)

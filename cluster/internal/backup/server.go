@@ -185,8 +185,8 @@ func encode(c *journal.Checkpoint) *clusterpb.BackupPartition {
 	return p
 }
 
-// parts are buffers of ReadMax bytes. The allocation and the clearing of a new one for each part would
-// cost a third of what reading it costs.
+// parts are buffers of ReadMax bytes. The allocation and the clearing of a new one for each part
+// would cost a third of what reading it costs.
 var parts sync.Pool // *[ReadMax]byte
 
 func newPart() []byte {
@@ -196,8 +196,8 @@ func newPart() []byte {
 	return make([]byte, ReadMax)
 }
 
-// Reuse lets a later Read return the buffer that an earlier one has returned. The caller must not use
-// it afterwards.
+// Reuse lets a later Read return the buffer that an earlier one has returned. The caller must not
+// use it afterwards.
 func Reuse(data []byte) {
 	if cap(data) == ReadMax {
 		parts.Put((*[ReadMax]byte)(data[:ReadMax]))
@@ -205,8 +205,8 @@ func Reuse(data []byte) {
 }
 
 // Read returns a part of a file of the checkpoint: at most [ReadMax] bytes, and fewer than
-// requested at the end of the file. While the node is in use, it first pauses for up to 25 ms, in which
-// case the error may be that of ctx. Other errors are [ErrNotFound] and those of the file.
+// requested at the end of the file. While the node is in use, it first pauses for up to 25 ms, in
+// which case the error may be that of ctx. Other errors are [ErrNotFound] and those of the file.
 func (s *Server) Read(ctx context.Context, r *clusterpb.ReadBackupRequest) ([]byte, error) {
 	path, err := s.pathOf(r)
 	if err != nil {

@@ -40,8 +40,8 @@ type Argument struct {
 type action struct {
 	Action
 	// act acts on one instance. It may be called again, by a repeated page, and then must have no
-	// further effect and return nil if an earlier call has succeeded. nil counts as done. What other
-	// errors count as is decided by their codes; see outcomeOf.
+	// further effect and return nil if an earlier call has succeeded. nil counts as done. What
+	// other errors count as is decided by their codes; see outcomeOf.
 	act func(ctx context.Context, o *operator, target Target) error
 	// done are the codes of errors that count as done.
 	done []string
@@ -232,8 +232,8 @@ func purge(ctx context.Context, o *operator, target Target) error {
 	return &refusedError{"referenced", "a parent, a child or another partition still needs the instance"}
 }
 
-// copyHistory returns an action that begins a run with a copied history. A repetition finds that run
-// by the request ID.
+// copyHistory returns an action that begins a run with a copied history. A repetition finds that
+// run by the request ID.
 func copyHistory(kind clusterpb.CopyRequest_Kind) func(ctx context.Context, o *operator, target Target) error {
 	return func(ctx context.Context, o *operator, target Target) error {
 		r := &clusterpb.CopyRequest{Kind: kind, Reason: o.reason(), RequestId: o.requestID(target.ID)}
@@ -296,9 +296,9 @@ func (o *operator) operate(ctx context.Context, target Target, kind clusterpb.Op
 	return err
 }
 
-// unlessRecorded returns nil instead of a refusal if an earlier attempt of the page has acted on the
-// instance: its operations may have gone on since. It reads what the listed execution has recorded
-// since it was listed.
+// unlessRecorded returns nil instead of a refusal if an earlier attempt of the page has acted on
+// the instance: its operations may have gone on since. It reads what the listed execution has
+// recorded since it was listed.
 func (o *operator) unlessRecorded(ctx context.Context, target Target, refusal error) error {
 	prefix := o.requestID(target.ID) + "/"
 	asked := &clusterpb.HistoryRequest{Execution: target.Execution, FromEventId: target.Event + 1, Paged: true}

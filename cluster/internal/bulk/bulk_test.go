@@ -458,8 +458,8 @@ func TestJob_RepeatedPageActsOnce(t *testing.T) {
 	env.ExpectCalls(pageActivity, 1)
 }
 
-// An attempt whose report was lost with its node acts on nothing twice, though the instances match no
-// longer.
+// An attempt whose report was lost with its node acts on nothing twice, though the instances match
+// no longer.
 func TestPage_ActsOnceWithoutReport(t *testing.T) {
 	f := newFake(10)
 	in := pageInput{JobID: "j", Action: "cancel", Concurrency: 2, Keep: 10, Targets: targetsOf(f.running...)}
@@ -523,7 +523,8 @@ func TestJob_KeepsFirstRefusals(t *testing.T) {
 	}
 }
 
-// Instances that exist when the job begins are visited, also if the time of their partition is ahead.
+// Instances that exist when the job begins are visited, also if the time of their partition is
+// ahead.
 func TestJob_VisitsWhatExists(t *testing.T) {
 	for _, ahead := range []time.Duration{-time.Hour, 0, time.Second - 1, time.Minute} {
 		f := newFake(1)

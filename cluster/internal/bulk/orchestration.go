@@ -145,8 +145,8 @@ func (j *job) awaitNext(ctx *replay.Context) error {
 // pageSize returns how many instances a page may have: those of a second.
 func (j *job) pageSize() int { return min(max(int(j.job.Rate*pageTime.Seconds()), 1), pageMax) }
 
-// step reads a page of instances, unless there are some, and acts on it. A cancellation of the instance
-// takes effect after it, so that what was done is counted.
+// step reads a page of instances, unless there are some, and acts on it. A cancellation of the
+// instance takes effect after it, so that what was done is counted.
 func (j *job) step(ctx *replay.Context) error {
 	ctx = replay.WithoutCancel(ctx)
 	j.pages++

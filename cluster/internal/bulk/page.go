@@ -23,8 +23,8 @@ import (
 // Control is the access of a job's activities to the cluster. ctx is that of an activity.
 type Control struct {
 	Internals func(ctx context.Context) (access.Internals, error)
-	// List returns matching instances in the order of their IDs, at most limit of those after an ID.
-	// next is the last ID that was examined, "" at the end.
+	// List returns matching instances in the order of their IDs, at most limit of those after an
+	// ID. next is the last ID that was examined, "" at the end.
 	List func(ctx context.Context, query Query, after string, limit int) (found []Target, next string, err error)
 	// Newest returns when the newest of all instances was created.
 	Newest func(ctx context.Context) (time.Time, error)
@@ -34,8 +34,8 @@ type Control struct {
 	Code func(error) string
 }
 
-// A Target is an instance on which a job acts, with the run that matched when it was listed. The job
-// leaves a later run under the same ID alone.
+// A Target is an instance on which a job acts, with the run that matched when it was listed. The
+// job leaves a later run under the same ID alone.
 type Target struct {
 	ID          string
 	Incarnation uint64 `json:",omitempty"` // of the run; 0: unknown, so any run
@@ -87,8 +87,8 @@ func (c Control) codeOf(err error) string {
 // Bounds of a page.
 const (
 	pageMax = 500
-	// After pageTime a page begins to act on no further instance; the rest is left to the next page. A
-	// pause also waits for the calls in flight.
+	// After pageTime a page begins to act on no further instance; the rest is left to the next
+	// page. A pause also waits for the calls in flight.
 	pageTime = time.Second
 	// instanceTime bounds the tries to act on one instance, and triesMax their number.
 	instanceTime = 30 * time.Second
@@ -117,9 +117,9 @@ type beginInput struct {
 // A beginning is the result of the activity that begins a job.
 type beginning struct {
 	Principal string `json:",omitempty"`
-	// Before is after the creation of each instance that existed when the job began. Partitions have
-	// their own times, so the start of the job need not be. It is at most beforeMax after the start:
-	// this activity may run late.
+	// Before is after the creation of each instance that existed when the job began. Partitions
+	// have their own times, so the start of the job need not be. It is at most beforeMax after the
+	// start: this activity may run late.
 	Before    time.Time
 	Matched   int
 	Estimated bool `json:",omitempty"`

@@ -33,8 +33,8 @@ const (
 	recordTimeout  = 10 * time.Second
 	compareTimeout = time.Minute
 	retryInterval  = 2 * time.Second
-	// tieInterval is how often instances that are stopped are compared, idleInterval how often a leader
-	// looks for quarantines.
+	// tieInterval is how often instances that are stopped are compared, idleInterval how often a
+	// leader looks for quarantines.
 	tieInterval, idleInterval = 10 * time.Second, 5 * time.Second
 	// Bounds of what a round keeps.
 	suspectsMax = 100
@@ -223,8 +223,8 @@ type comparedSet struct {
 	answers []journal.Member // those that take part, this node first
 }
 
-// withViews records a comparison and calls f with the voters that have a view of it. Nodes that have
-// none, or do not answer, take no part. The node pause is paused.
+// withViews records a comparison and calls f with the voters that have a view of it. Nodes that
+// have none, or do not answer, take no part. The node pause is paused.
 func (l *Leader) withViews(ctx context.Context, from, pause string, f func(*comparedSet) error) error {
 	number, _ := l.config.Journal.Comparison()
 	set := &comparedSet{number: number + 1}
@@ -286,9 +286,9 @@ func each(members []journal.Member, f func(journal.Member) error) []error {
 	return errs
 }
 
-// compare returns the digests of a range, by node, with each instance of this node's if that is wanted.
-// It sets r.To to where the range ends on this node. Nodes that do not answer are removed from the set;
-// the error is that of this node.
+// compare returns the digests of a range, by node, with each instance of this node's if that is
+// wanted. It sets r.To to where the range ends on this node. Nodes that do not answer are removed
+// from the set; the error is that of this node.
 func (l *Leader) compare(ctx context.Context, set *comparedSet, r *clusterpb.CompareRequest, ownEach bool) (map[string]*clusterpb.RangeDigest, error) {
 	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
 	defer cancel()
@@ -319,8 +319,8 @@ func (l *Leader) compare(ctx context.Context, set *comparedSet, r *clusterpb.Com
 	return digests, nil
 }
 
-// compareBatch compares ranges at one comparison, and then acts on the instances that differ. done says
-// that a round is complete.
+// compareBatch compares ranges at one comparison, and then acts on the instances that differ. done
+// says that a round is complete.
 func (l *Leader) compareBatch(ctx context.Context) (done bool, err error) {
 	from, wanted := l.beginBatch()
 	var suspects []string
@@ -372,17 +372,22 @@ func (l *Leader) compareBatch(ctx context.Context) (done bool, err error) {
 // beginBatch returns where the round continues, and whether it was asked for.
 func (l *Leader) beginBatch() (from string, wanted bool) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.cursor == "" {
 		l.begun = true
 	}
-	if l.cursor == "" || l.began.IsZero() {
+	begins := l.cursor == "" || l.began.IsZero()
+	if begins {
 		l.began = time.Now()
-		if err := l.signed.begin(); err != nil {
-			l.config.Logger.Warn("no file for signed digests; a proof compares again", "partition", l.config.Partition, "error", err)
-		}
 	}
-	return l.cursor, l.wanted
+	from, wanted = l.cursor, l.wanted
+	l.mu.Unlock()
+	if !begins {
+		return from, wanted
+	}
+	if err := l.signed.begin(); err != nil {
+		l.config.Logger.Warn("no file for signed digests; a proof compares again", "partition", l.config.Partition, "error", err)
+	}
+	return from, wanted
 }
 
 // endBatch records where the round continues, and reports whether it is complete.

@@ -75,16 +75,16 @@ type signedRound struct {
 	batches []*batch
 }
 
-// signedRounds keeps the signed roots of the current and the previous round. It is used by Run only.
-// The files are of use only to the leadership that wrote them.
+// signedRounds keeps the signed roots of the current and the previous round. It is used by Run
+// only. The files are of use only to the leadership that wrote them.
 type signedRounds struct {
 	dir      string
 	current  signedRound
 	previous signedRound
 }
 
-// begin begins a round, and forgets the one before the previous. It does nothing if the current round has
-// no batch: a round that fails at its beginning is begun again.
+// begin begins a round, and forgets the one before the previous. It does nothing if the current
+// round has no batch: a round that fails at its beginning is begun again.
 func (s *signedRounds) begin() error {
 	if s.current.file != nil && len(s.current.batches) == 0 {
 		return nil
@@ -221,8 +221,8 @@ type proofAnswer struct {
 // proofsMax bounds the requests for proofs that wait.
 const proofsMax = 64
 
-// Prove returns the latest signed root that covers an execution of an instance up to an event. If there
-// is none, a range that begins with the instance is compared and signed.
+// Prove returns the latest signed root that covers an execution of an instance up to an event. If
+// there is none, a range that begins with the instance is compared and signed.
 func (l *Leader) Prove(ctx context.Context, instance string, execution, lastEventID uint64) (*SignedRoot, error) {
 	answer := make(chan proofAnswer, 1)
 	select {
@@ -290,8 +290,8 @@ func (l *Leader) prove(ctx context.Context, r *proofRequest) (*SignedRoot, error
 	return root, err
 }
 
-// signRange compares a range that begins with an instance, and signs it if the replicas agree. If they
-// do not, it does so with the instance alone.
+// signRange compares a range that begins with an instance, and signs it if the replicas agree. If
+// they do not, it does so with the instance alone.
 func (l *Leader) signRange(ctx context.Context, set *comparedSet, instance string) (*SignedRoot, error) {
 	for _, instances := range []uint32{rangeInstancesMax, 1} {
 		digests, err := l.compare(ctx, set, &clusterpb.CompareRequest{From: instance, InstancesMax: instances, BytesMax: rangeBytesMax}, true)

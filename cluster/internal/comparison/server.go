@@ -192,7 +192,8 @@ func (s *Server) Read(ctx context.Context, r *clusterpb.ReadViewRequest) (*clust
 	return &clusterpb.ViewBytes{Data: encoded[from:min(from+readMax, size)], Size: size}, nil
 }
 
-// Repair replaces this node's replica of an instance by that of the source, while nothing is applied.
+// Repair replaces this node's replica of an instance by that of the source, while nothing is
+// applied.
 func (s *Server) Repair(ctx context.Context, r *clusterpb.RepairRequest) (*clusterpb.Repaired, error) {
 	served, err := s.find(r.Number)
 	if err != nil {

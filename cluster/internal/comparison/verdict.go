@@ -21,8 +21,8 @@ type vote struct {
 	damage *clusterpb.InstanceDigest // nil if it does not contradict itself
 }
 
-// A verdict says which replicas of an instance are right and which are not. With neither, there is a
-// tie.
+// A verdict says which replicas of an instance are right and which are not. With neither, there is
+// a tie.
 type verdict struct{ right, wrong []vote }
 
 func (v verdict) isTie() bool { return len(v.right) == 0 }
@@ -158,8 +158,8 @@ func (l *Leader) locateInExecution(ctx context.Context, set *comparedSet, q *jou
 	}
 }
 
-// eventsOf asks nodes for the executions of the instance of a quarantine and, if the quarantine names
-// an execution, for the hashes of its events, from the named event on.
+// eventsOf asks nodes for the executions of the instance of a quarantine and, if the quarantine
+// names an execution, for the hashes of its events, from the named event on.
 func (l *Leader) eventsOf(ctx context.Context, set *comparedSet, q *journalpb.Quarantine, nodes ...string) (events []*clusterpb.EventHashes, err error) {
 	for _, node := range nodes {
 		at := slices.IndexFunc(set.answers, func(m journal.Member) bool { return m.Node == node })
@@ -187,8 +187,8 @@ func (l *Leader) report(q *journalpb.Quarantine, outcome string) {
 		"execution", q.Execution, "event_id", q.EventId, "reason", q.Reason)
 }
 
-// quarantineOf returns the quarantine of a node's replica of an instance, or with node "" the record that
-// the instance is stopped; nil if there is none.
+// quarantineOf returns the quarantine of a node's replica of an instance, or with node "" the
+// record that the instance is stopped; nil if there is none.
 func (l *Leader) quarantineOf(instance, node string) *journalpb.Quarantine {
 	for _, q := range l.config.Journal.Quarantines() {
 		if q.Instance == instance && q.Node == node {
@@ -236,8 +236,8 @@ const (
 	ExpectedReplicas = "the same on a majority of nodes; accept one with: tenuto accept"
 )
 
-// setCondition records why a running instance does not proceed, or that it can, for nil. If that is not
-// recorded, the instance shows it when it next has input.
+// setCondition records why a running instance does not proceed, or that it can, for nil. If that is
+// not recorded, the instance shows it when it next has input.
 func (l *Leader) setCondition(ctx context.Context, instance string, condition *journalpb.Condition) {
 	known, ok := l.config.Journal.Instance(instance)
 	if !ok || known.Status != journalpb.Status_STATUS_RUNNING || condition == nil && known.Condition.GetMismatch() != ReplicasDisagree {
@@ -281,9 +281,9 @@ func (l *Leader) lift(ctx context.Context, instance string, right []vote) error 
 	return nil
 }
 
-// handleQuarantines repairs what is quarantined, one replica after another: a node has one view of a
-// partition at a time. Proofs that wait are answered in between. A node that does not answer is asked
-// once. It reports whether it must be called again.
+// handleQuarantines repairs what is quarantined, one replica after another: a node has one view of
+// a partition at a time. Proofs that wait are answered in between. A node that does not answer is
+// asked once. It reports whether it must be called again.
 func (l *Leader) handleQuarantines(ctx context.Context) (again bool) {
 	all := l.config.Journal.Quarantines()
 	for _, q := range all {
@@ -323,8 +323,9 @@ func (l *Leader) handleQuarantines(ctx context.Context) (again bool) {
 	return slices.ContainsFunc(l.config.Journal.Quarantines(), func(q *journalpb.Quarantine) bool { return q.Node != "" })
 }
 
-// handOver hands the partition over, because this node's replica of an instance is quarantined. If those of
-// all voters are, none can be copied: it stops the instance again until an operator accepts a replica.
+// handOver hands the partition over, because this node's replica of an instance is quarantined. If
+// those of all voters are, none can be copied: it stops the instance again until an operator
+// accepts a replica.
 func handOver(ctx context.Context, l *Leader, own *journalpb.Quarantine) error {
 	voters := votersOf(l.config.Journal)
 	if slices.ContainsFunc(voters, func(node string) bool { return l.quarantineOf(own.Instance, node) == nil }) {
@@ -375,7 +376,8 @@ func (l *Leader) repair(ctx context.Context, q *journalpb.Quarantine) error {
 		if at < 0 {
 			return fmt.Errorf("node %s: %w", q.Node, errSilent)
 		}
-		// A replica that all voters were compared with is copied after a tie only if it was accepted.
+		// A replica that all voters were compared with is copied after a tie only if it was
+		// accepted.
 		v, accepted := decide(votes, set.voters), q.Reason == acceptedReason+l.config.Node
 		if v.isTie() && !accepted && len(set.answers) == set.voters || !v.allows(l.config.Node) {
 			return errNotSource
@@ -420,9 +422,9 @@ func (l *Leader) examineRepaired(ctx context.Context, q *journalpb.Quarantine) e
 	})
 }
 
-// Accept makes the replica of a voter the right one for a stopped instance: those of the other voters are
-// quarantined, and repaired from it. The error is journal.ErrNotMember for a node without a vote: its
-// replica is not compared, and it cannot lead, so it cannot be copied.
+// Accept makes the replica of a voter the right one for a stopped instance: those of the other
+// voters are quarantined, and repaired from it. The error is journal.ErrNotMember for a node
+// without a vote: its replica is not compared, and it cannot lead, so it cannot be copied.
 func (l *Leader) Accept(ctx context.Context, instance, node string) error {
 	l.accepting.Lock()
 	defer l.accepting.Unlock()

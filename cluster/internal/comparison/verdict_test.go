@@ -29,7 +29,8 @@ func nodesOf(votes []vote) (nodes string) {
 	return nodes
 }
 
-// A majority of all voters is right, and only a replica that contradicts itself is wrong without one.
+// A majority of all voters is right, and only a replica that contradicts itself is wrong without
+// one.
 func TestDecide(t *testing.T) {
 	for _, c := range []struct {
 		votes        string

@@ -8,11 +8,11 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// A backup needs the states of all partitions at one cut: none may contain an effect of a message that
-// the sender's state does not contain. The rule is that of Chandy and Lamport, "Distributed
-// Snapshots", 1985, with recorded cuts as markers: each message and each answer names the latest cut
-// that its sender has recorded, and the receiver records that cut before anything that follows from
-// the message.
+// A backup needs the states of all partitions at one cut: none may contain an effect of a message
+// that the sender's state does not contain. The rule is that of Chandy and Lamport, "Distributed
+// Snapshots", 1985, with recorded cuts as markers: each message and each answer names the latest
+// cut that its sender has recorded, and the receiver records that cut before anything that follows
+// from the message.
 
 // Cuts records and returns the cuts of a partition.
 type Cuts interface {

@@ -138,8 +138,9 @@ func (i *Inputs) checkSource(c *journalpb.CopyHistory) error {
 	return nil
 }
 
-// checkEnds returns why the last event or the target does not permit the copy. The state machine checks
-// that, too, but by then the target's code has been abandoned if it is blocked, and evicted otherwise.
+// checkEnds returns why the last event or the target does not permit the copy. The state machine
+// checks that, too, but by then the target's code has been abandoned if it is blocked, and evicted
+// otherwise.
 func (i *Inputs) checkEnds(ctx context.Context, c *journalpb.CopyHistory, target string, source *journalpb.Instance) error {
 	last, err := i.Journal.Event(c.Source, c.SourceExecution, c.UpTo)
 	switch {

@@ -145,7 +145,8 @@ func TestStateWords_MatchIndex(t *testing.T) {
 	}
 }
 
-// The pages of a journal may be short. A caller of an earlier build gets full pages except the last.
+// The pages of a journal may be short. A caller of an earlier build gets full pages except the
+// last.
 func TestList_PageIsFullForCallersThatExpectIt(t *testing.T) {
 	const instances = 20
 	short := func(after *index.Cursor, limit int) (*state.QueryPage, error) {

@@ -56,8 +56,8 @@ func originOf(request *clusterpb.Request, reason string) *journalpb.Origin {
 	return &journalpb.Origin{Principal: request.Principal, Reason: reason}
 }
 
-// Operate applies an action of an operator to an open operation. If the instance is stalled or hung,
-// the error is [ErrStalled].
+// Operate applies an action of an operator to an open operation. If the instance is stalled or
+// hung, the error is [ErrStalled].
 func (i *Inputs) Operate(ctx context.Context, p *actors.Partition, request *clusterpb.Request, r *clusterpb.OperateRequest) (*clusterpb.Response, error) {
 	if i.Journal.Protocol() < state.OperateProtocol {
 		return nil, fmt.Errorf("%w: actions on operations need protocol %d on every member", journal.ErrProtocol, state.OperateProtocol)

@@ -78,8 +78,8 @@ func (re *Reads) deadline(ref *journalpb.OperationRef) (int64, error) {
 	return first.GetOrchestrationStarted().GetDeadline(), err
 }
 
-// copyOf returns the event that ends the copy with which an execution begins, nil if it does not begin
-// with one. first is its first event.
+// copyOf returns the event that ends the copy with which an execution begins, nil if it does not
+// begin with one. first is its first event.
 func (re *Reads) copyOf(instance string, execution uint64, first *journalpb.Event) (*journalpb.Event, error) {
 	parts := first.GetOrchestrationStarted().GetCopied()
 	if len(parts) == 0 {

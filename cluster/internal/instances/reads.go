@@ -18,8 +18,8 @@ const ListMax = 1000
 // ListDefault is how many instances a page has at most if the request does not say it.
 const ListDefault = 100
 
-// Reads answers reads from this node's replica. The actors given to a method are nil where this node
-// does not lead.
+// Reads answers reads from this node's replica. The actors given to a method are nil where this
+// node does not lead.
 type Reads struct{ Partition }
 
 // NewReads returns the reads of a partition.

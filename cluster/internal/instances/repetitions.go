@@ -202,8 +202,8 @@ func (r *repetitions) checkRun(request *clusterpb.Request) error {
 	return nil
 }
 
-// ignoreIfRunRecorded returns nil instead of an error if the run that a request names has recorded a
-// matching event. That run may be followed by others; it is searched for among the latest
+// ignoreIfRunRecorded returns nil instead of an error if the run that a request names has recorded
+// a matching event. That run may be followed by others; it is searched for among the latest
 // startSearchMax executions.
 func (r *repetitions) ignoreIfRunRecorded(ctx context.Context, request *clusterpb.Request, err error, matches func(*journalpb.Event) bool) error {
 	known, ok := r.Journal.Instance(request.Instance)

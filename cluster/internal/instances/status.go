@@ -28,8 +28,8 @@ func (re *Reads) statusOf(p *actors.Partition, known *journalpb.Instance) (*clus
 	return status, re.FillStatus(p, known, status)
 }
 
-// FillStatus adds the fields of a status that only the histories hold, the lineage and quarantines. p is nil where
-// this node does not lead.
+// FillStatus adds the fields of a status that only the histories hold, the lineage and quarantines.
+// p is nil where this node does not lead.
 func (re *Reads) FillStatus(p *actors.Partition, known *journalpb.Instance, status *clusterpb.Status) error {
 	markLineage(re.Journal.Lineages(), status)
 	for _, q := range re.Journal.Quarantines() {

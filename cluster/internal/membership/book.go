@@ -20,8 +20,8 @@ type Found struct {
 }
 
 // A Book holds where nodes can be reached, as they have introduced themselves since this node
-// started. It is a [journal.AddressBook]. What it holds may be outdated or wrong: connections verify
-// who is at the other end.
+// started. It is a [journal.AddressBook]. What it holds may be outdated or wrong: connections
+// verify who is at the other end.
 type Book struct {
 	mu      sync.Mutex
 	entries []*bookEntry // the latest last

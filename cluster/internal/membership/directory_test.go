@@ -39,8 +39,8 @@ func newTestDirectory(opened bool) *Directory {
 	return d
 }
 
-// At the address of a removed node, which has introduced itself, there is now its replacement, which
-// has not.
+// At the address of a removed node, which has introduced itself, there is now its replacement,
+// which has not.
 func TestDirectory_RemovedNodeLosesItsAddress(t *testing.T) {
 	d := newTestDirectory(true)
 	d.Book.Learn(Found{Node: "removed", Identity: "id", Address: "b:1"})

@@ -13,8 +13,8 @@ import (
 )
 
 // A node that looks for others introduces itself to every address that it has discovered, and the
-// node there introduces itself in the answer. So both learn where the other is, although only one of
-// them has found the other, and although the addresses in their logs are outdated.
+// node there introduces itself in the answer. So both learn where the other is, although only one
+// of them has found the other, and although the addresses in their logs are outdated.
 
 // An Introducer introduces this node to others.
 type Introducer struct {
@@ -56,8 +56,8 @@ func (s *strangers) isNew(address string) bool {
 // ErrFoundCluster means that this node must not found a cluster, because it has found one.
 var ErrFoundCluster = errors.New("a cluster was found that this node's directory does not belong to; the node asks to be added to it")
 
-// Introduce introduces this node to the node at an address, and learns who that is. A node that does
-// not answer is none.
+// Introduce introduces this node to the node at an address, and learns who that is. A node that
+// does not answer is none.
 func (i *Introducer) Introduce(ctx context.Context, address string) {
 	self := i.Self()
 	found, err := i.Ask(ctx, address, self)

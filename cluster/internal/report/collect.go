@@ -19,8 +19,8 @@ const (
 )
 
 // Collect asks nodes, whose addresses are given by ID, for their reports. It returns an answer for
-// each of them, in order of IDs, when ctx ends or after Timeout at the latest. ask sends one request
-// to an address, and returns soon after its context has ended.
+// each of them, in order of IDs, when ctx ends or after Timeout at the latest. ask sends one
+// request to an address, and returns soon after its context has ended.
 func Collect(ctx context.Context, addresses map[string]string, ask func(ctx context.Context, node, address string) (*clusterpb.NodeReport, error)) []access.NodeReport {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()

@@ -14,8 +14,8 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// Bounds of the lists in a report, in bytes of their names and entryBytes for each entry. With them a
-// report has at most 256 KiB.
+// Bounds of the lists in a report, in bytes of their names and entryBytes for each entry. With them
+// a report has at most 256 KiB.
 const (
 	codeBytesMax       = 112 << 10
 	activitiesBytesMax = 112 << 10

@@ -12,7 +12,8 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// Of many queues, the longest are reported, and all reported activities together have a bounded size.
+// Of many queues, the longest are reported, and all reported activities together have a bounded
+// size.
 func TestSetActivities_BoundsQueues(t *testing.T) {
 	byTag := map[string]int{"": 1000}
 	for i := range 100 {

@@ -14,9 +14,9 @@ type Member struct {
 	Pin        journalpb.MemberRole_Pin
 	Voter      bool // it is decided that it votes
 	Leader     bool // leads the first partition
-	// Fit means that the member answers and has caught up in every partition, FitFor for how long that
-	// has been so. GoneFor is how long a voter has not answered; 0 for one that answers. Of a member
-	// that is to vote and has no vote yet, it is how long the member has not been fit.
+	// Fit means that the member answers and has caught up in every partition, FitFor for how long
+	// that has been so. GoneFor is how long a voter has not answered; 0 for one that answers. Of a
+	// member that is to vote and has no vote yet, it is how long the member has not been fit.
 	Fit     bool
 	FitFor  time.Duration
 	GoneFor time.Duration
@@ -40,8 +40,8 @@ type Change struct {
 	Reason          string // for the log
 }
 
-// Decide returns the next change; ok is false if none is due. members are sorted by ID. settled says
-// that earlier changes are carried out, sinceChange how long ago the last one was decided.
+// Decide returns the next change; ok is false if none is due. members are sorted by ID. settled
+// says that earlier changes are carried out, sinceChange how long ago the last one was decided.
 func Decide(r Rules, members []Member, settled bool, sinceChange time.Duration) (c Change, ok bool) {
 	d := decision{Rules: r, members: members}
 	votes := 0
@@ -89,8 +89,8 @@ func (d *decision) zoneCounts(except string) map[string]int {
 	return counts
 }
 
-// candidate returns the member that becomes a voter in the place of another, "" for none: a pinned one,
-// or else one in the zone with the fewest voters. It has been fit for at least that long.
+// candidate returns the member that becomes a voter in the place of another, "" for none: a pinned
+// one, or else one in the zone with the fewest voters. It has been fit for at least that long.
 func (d *decision) candidate(instead string, fitFor time.Duration) string {
 	counts := d.zoneCounts(instead)
 	fit := slices.DeleteFunc(slices.Clone(d.members), func(m Member) bool {
@@ -105,9 +105,9 @@ func (d *decision) candidate(instead string, fitFor time.Duration) string {
 	}).Node
 }
 
-// dispensable returns the voter that becomes a standby, "" for none: one that is not fit, or else one in
-// the zone with the most voters, which does not lead if possible. A pinned voter is chosen only if
-// pinned is set, and last.
+// dispensable returns the voter that becomes a standby, "" for none: one that is not fit, or else
+// one in the zone with the most voters, which does not lead if possible. A pinned voter is chosen
+// only if pinned is set, and last.
 func (d *decision) dispensable(pinned bool) string {
 	counts := d.zoneCounts("")
 	isPinned := func(m Member) bool { return m.Pin == journalpb.MemberRole_PIN_VOTER }
@@ -171,8 +171,8 @@ func (d *decision) replaceGone() (Change, bool) {
 	return Change{}, false
 }
 
-// followStandbyPins takes the vote of a member that is pinned as a standby. Another member gets it, if
-// there is one that may vote.
+// followStandbyPins takes the vote of a member that is pinned as a standby. Another member gets it,
+// if there is one that may vote.
 func (d *decision) followStandbyPins() (Change, bool) {
 	hasSpare := slices.ContainsFunc(d.members, func(m Member) bool { return !m.Voter && m.Pin != journalpb.MemberRole_PIN_STANDBY })
 	for _, m := range d.members {
@@ -187,7 +187,8 @@ func (d *decision) followStandbyPins() (Change, bool) {
 	return Change{}, false
 }
 
-// followVoterPins gives a vote to a member that is pinned as a voter, in the place of one that is not.
+// followVoterPins gives a vote to a member that is pinned as a voter, in the place of one that is
+// not.
 func (d *decision) followVoterPins() (Change, bool) {
 	for _, m := range d.members {
 		if m.Voter || m.Pin != journalpb.MemberRole_PIN_VOTER || !m.Fit || m.FitFor < d.steadyFor() {

@@ -14,9 +14,10 @@ import (
 
 var testRules = Rules{Voters: 3, ReplaceAfter: time.Minute}
 
-// parseMembers reads members, for example "L:n1@a v:n2@b x:n3@c s:n4+": L the leader, v a voter, x a
-// voter that is gone, q one that is gone for a moment, s a standby, l a standby that is not fit, f one
-// that is fit for a moment only. "@" precedes the zone; "+" pins as a voter, "-" as a standby.
+// parseMembers reads members, for example "L:n1@a v:n2@b x:n3@c s:n4+": L the leader, v a voter, x
+// a voter that is gone, q one that is gone for a moment, s a standby, l a standby that is not fit,
+// f one that is fit for a moment only. "@" precedes the zone; "+" pins as a voter, "-" as a
+// standby.
 func parseMembers(text string) (members []Member) {
 	for _, field := range strings.Fields(text) {
 		kind, rest, _ := strings.Cut(field, ":")
@@ -107,8 +108,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// While a change is not carried out, only lost and missing voters are made up for. Votes move between
-// zones at most once in the time of a replacement.
+// While a change is not carried out, only lost and missing voters are made up for. Votes move
+// between zones at most once in the time of a replacement.
 func TestDecide_WaitsForEarlierChanges(t *testing.T) {
 	for _, test := range []struct {
 		members string
@@ -131,8 +132,8 @@ func TestDecide_WaitsForEarlierChanges(t *testing.T) {
 	}
 }
 
-// simulation is a cluster whose members fail and return, in steps of a second. Decisions are carried
-// out at once.
+// simulation is a cluster whose members fail and return, in steps of a second. Decisions are
+// carried out at once.
 type simulation struct {
 	Rules
 	random  *rand.Rand
@@ -258,9 +259,9 @@ func (s *simulation) expectSpread() error {
 	return nil
 }
 
-// Members fail and return at random. No decision breaks the majority; while nothing fails, decisions
-// end, and the voters are complete and spread over the zones. A member that fails and returns over and
-// over causes at most two changes each time.
+// Members fail and return at random. No decision breaks the majority; while nothing fails,
+// decisions end, and the voters are complete and spread over the zones. A member that fails and
+// returns over and over causes at most two changes each time.
 func TestDecide_KeepsMajorityAndConverges(t *testing.T) {
 	for seed := range uint64(1500) {
 		s := newSimulation(seed)

@@ -16,8 +16,8 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// behindMax is how many entries a member may lack and count as caught up. A leader sends them in less
-// than a second; under load, some are always in flight.
+// behindMax is how many entries a member may lack and count as caught up. A leader sends them in
+// less than a second; under load, some are always in flight.
 const behindMax = 1000
 
 // A Journal is the journal of the first partition.
@@ -68,8 +68,8 @@ func NewKeeper(c Config) *Keeper {
 // Changes returns how often this node has changed who votes.
 func (k *Keeper) Changes() uint64 { return k.changes.Load() }
 
-// Latest returns the recorded roles; see [Records.Latest]. It returns none if they cannot be decoded,
-// which is logged where they are applied.
+// Latest returns the recorded roles; see [Records.Latest]. It returns none if they cannot be
+// decoded, which is logged where they are applied.
 func (k *Keeper) Latest() (*journalpb.Roles, uint64) {
 	recorded, version, err := k.records.Latest()
 	if err != nil {
@@ -230,8 +230,9 @@ func isSettled(roles *journalpb.Roles, present []*seen) bool {
 	return true
 }
 
-// membersOf returns what a decision depends on. roles has the members that are present. What earlier
-// leaders have recorded of a voter counts once this leader has also waited for it for a while.
+// membersOf returns what a decision depends on. roles has the members that are present. What
+// earlier leaders have recorded of a voter counts once this leader has also waited for it for a
+// while.
 func membersOf(leader string, rules Rules, roles *journalpb.Roles, present []*seen, now clustertime.Time) (members []Member) {
 	for i, p := range present {
 		role := roles.Members[i]

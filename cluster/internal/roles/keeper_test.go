@@ -171,8 +171,8 @@ func TestKeeper_RecordsNothingForSmallCluster(t *testing.T) {
 	})
 }
 
-// A voter that is gone is replaced after exactly the time that the settings state, and stays a standby
-// when it returns.
+// A voter that is gone is replaced after exactly the time that the settings state, and stays a
+// standby when it returns.
 func TestKeeper_ReplacesVoter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeJournal(nil, "n1", "n2", "n3", "n4", "n5")
@@ -336,8 +336,8 @@ func TestKeeper_ForgetsRemovedNode(t *testing.T) {
 	})
 }
 
-// A new leader continues to count how long a voter has been gone. It waits a while itself first: the
-// voter may have returned.
+// A new leader continues to count how long a voter has been gone. It waits a while itself first:
+// the voter may have returned.
 func TestKeeper_CountsAcrossLeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeJournal(nil, "n1", "n2", "n3", "n4")

@@ -57,11 +57,11 @@ func (k *Keeper) Show(m *clusterpb.Member) {
 	}
 }
 
-// Pin pins the role of a member, or lets the cluster decide again. It must be called on the leader of
-// the first partition. changed is false if the role is already so.
+// Pin pins the role of a member, or lets the cluster decide again. It must be called on the leader
+// of the first partition. changed is false if the role is already so.
 //
-// Errors: journal.ErrNotMember; journal.ErrLastVoter if no member could vote; *replay.InvalidError if
-// more members would be pinned as voters than may vote; those of journal.Journal.ChangeRoles.
+// Errors: journal.ErrNotMember; journal.ErrLastVoter if no member could vote; *replay.InvalidError
+// if more members would be pinned as voters than may vote; those of journal.Journal.ChangeRoles.
 func (k *Keeper) Pin(ctx context.Context, r *clusterpb.SetRoleRequest, principal string) (changed bool, err error) {
 	for {
 		changed, err = k.tryPin(ctx, r, principal)

@@ -12,8 +12,8 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 )
 
-// Records reads the recorded roles, and decodes each version once. The zero value with Read is ready
-// for use by several goroutines.
+// Records reads the recorded roles, and decodes each version once. The zero value with Read is
+// ready for use by several goroutines.
 type Records struct {
 	// Read returns the encoded roles that this node's replica shows, and their version.
 	Read func() (encoded []byte, version uint64)
@@ -23,8 +23,8 @@ type Records struct {
 	decoded *journalpb.Roles
 }
 
-// Latest returns the roles that this node's replica shows, and their version; 0 if none are recorded.
-// The message is shared and must not be changed.
+// Latest returns the roles that this node's replica shows, and their version; 0 if none are
+// recorded. The message is shared and must not be changed.
 func (r *Records) Latest() (*journalpb.Roles, uint64, error) {
 	encoded, version := r.Read()
 	r.mu.Lock()

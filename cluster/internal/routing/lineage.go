@@ -12,8 +12,9 @@ type Lineage struct{ ids []string }
 // Latest returns the ID of the lineage, "" before the cluster was restored or recovered.
 func (l *Lineage) Latest() string { return lineage.Latest(l.ids) }
 
-// Follow takes the lineages that a node continues, oldest first. It returns whether they are later than
-// those that were seen before, and a *journal.LineageError if the client must not use that node.
+// Follow takes the lineages that a node continues, oldest first. It returns whether they are later
+// than those that were seen before, and a *journal.LineageError if the client must not use that
+// node.
 func (l *Lineage) Follow(ids []string) (changed bool, err error) {
 	if len(l.ids) == 0 {
 		l.ids = ids // every lineage continues the cluster as it was founded

@@ -108,8 +108,8 @@ func run(ctx *replay.Context, in Input) (Description, error) {
 	return s.describe(ctx.Now()), nil
 }
 
-// checkOnce checks the input of a new schedule. in is a copy. The answer is recorded, because it depends on the
-// time zones that a node knows.
+// checkOnce checks the input of a new schedule. in is a copy. The answer is recorded, because it
+// depends on the time zones that a node knows.
 func checkOnce(ctx *replay.Context, id string, in Input) error {
 	_, err := replay.SideEffect(ctx, "check", func() (struct{}, error) {
 		err := Check(id, in.Spec, in.Target)

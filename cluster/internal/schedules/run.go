@@ -205,8 +205,8 @@ type stopInput struct {
 	Terminate            bool `json:",omitempty"`
 }
 
-// stop requests the end of a run. It reports whether the run was found: an instance with its ID that
-// the follower has not started is not the run.
+// stop requests the end of a run. It reports whether the run was found: an instance with its ID
+// that the follower has not started is not the run.
 func (c Control) stop(ctx context.Context, in stopInput) (found bool, err error) {
 	parent, err := c.Parent(ctx, in.InstanceID)
 	switch {

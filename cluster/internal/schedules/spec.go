@@ -192,8 +192,8 @@ func (spec Spec) catchUp() time.Duration {
 	return spec.CatchUp
 }
 
-// runID returns the ID of the instance that is started for a due time. triggered is 0, or the number
-// of the trigger.
+// runID returns the ID of the instance that is started for a due time. triggered is 0, or the
+// number of the trigger.
 func runID(spec Spec, id string, due time.Time, triggered int) string {
 	text := due.UTC().Format(time.RFC3339)
 	if triggered > 0 {

@@ -194,8 +194,8 @@ var ErrCatchingUp = replay.NewError("tenuto.schedule_catching_up", "tenuto: the 
 // settlePlansMax bounds the plans that an update makes, of at most 100 due times each.
 const settlePlansMax = 100
 
-// settle decides what was due until now, also what the jitter delays. Starts that a full step leaves
-// are those of the Spec at that later time.
+// settle decides what was due until now, also what the jitter delays. Starts that a full step
+// leaves are those of the Spec at that later time.
 func (s *schedule) settle(ctx *replay.Context) error {
 	for plans := 0; !s.Paused; plans++ {
 		if plans == settlePlansMax || len(s.Buffer)+len(s.Queue)+dueMax > bufferMax && len(s.Queue) > 0 {
@@ -230,7 +230,8 @@ func (s *schedule) delete(*replay.Context, struct{}) (struct{}, error) {
 	return struct{}{}, nil
 }
 
-// touchIfLong makes the body look at the state if the execution has become long or the step is full.
+// touchIfLong makes the body look at the state if the execution has become long or the step is
+// full.
 func (s *schedule) touchIfLong(ctx *replay.Context) {
 	if s.turns >= turnsMax || s.isFull() || ctx.ShouldContinueAsNew() {
 		s.touch()

@@ -31,8 +31,8 @@ func (c *callCount) add(ctx context.Context, _ string) (int, error) {
 	return c.calls[id], nil
 }
 
-// A year in three zones, with every instance evicted and replayed after each append. Some nights the
-// schedules are suspended when they are due: for 3 hours, within the catch-up window, or for 9
+// A year in three zones, with every instance evicted and replayed after each append. Some nights
+// the schedules are suspended when they are due: for 3 hours, within the catch-up window, or for 9
 // hours. Each due time that is not missed starts one run, and nothing else does.
 func TestSchedule_YearInThreeZonesStartsEachDueTimeOnce(t *testing.T) {
 	days := 366

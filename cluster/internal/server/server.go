@@ -95,8 +95,8 @@ func (s *Server) Close() {
 	s.running.Wait()
 }
 
-// RequireMember rejects streams of non-members. Clients may open only the stream of a worker, for which
-// the [Node] checks their rights.
+// RequireMember rejects streams of non-members. Clients may open only the stream of a worker, for
+// which the [Node] checks their rights.
 func RequireMember(isMember func(nodeID string) bool, rejection error) grpc.StreamServerInterceptor {
 	return func(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		caller := transport.PeerOf(stream.Context())

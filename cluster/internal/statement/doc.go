@@ -1,3 +1,3 @@
-// Package statement encodes what the leader of a partition signs, and computes Merkle trees. Packages
-// comparison and proof use it; package proof documents the bytes.
+// Package statement encodes what the leader of a partition signs, and computes Merkle trees.
+// Packages comparison and proof use it; package proof documents the bytes.
 package statement

@@ -78,9 +78,9 @@ func SigningKey(completionKey []byte, cluster string) ed25519.PrivateKey {
 }
 
 // ExecutionDigest computes the digest of the history of an execution: the SHA-256 of
-// "tenuto execution 1", 0x00, the ID of the instance, the number of the execution, each encoded event,
-// and the number of events. Integers, and the lengths before texts and events, take eight bytes,
-// big-endian.
+// "tenuto execution 1", 0x00, the ID of the instance, the number of the execution, each encoded
+// event, and the number of events. Integers, and the lengths before texts and events, take eight
+// bytes, big-endian.
 type ExecutionDigest struct {
 	hash  hash.Hash
 	count uint64

@@ -66,8 +66,8 @@ func rootOf(leaves []Hash) Hash {
 	return t.Root()
 }
 
-// VerifyPath reports whether a tree of so many leaves with this root has a leaf at a position. It is
-// the algorithm of RFC 9162, section 2.1.3.2.
+// VerifyPath reports whether a tree of so many leaves with this root has a leaf at a position. It
+// is the algorithm of RFC 9162, section 2.1.3.2.
 func VerifyPath(leaf Hash, at, count uint64, path []Hash, root Hash) bool {
 	if at >= count {
 		return false

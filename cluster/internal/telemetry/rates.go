@@ -48,8 +48,8 @@ func (r *Rates) count(began bool, outcome actors.State) {
 
 func stepNumber(t time.Time) int64 { return t.UnixNano()/int64(RateStep) + 1 }
 
-// step returns the step of a moment. It clears what was counted there an hour ago. A wall clock that
-// is set back counts in a step that is past, or in that of an hour later.
+// step returns the step of a moment. It clears what was counted there an hour ago. A wall clock
+// that is set back counts in a step that is past, or in that of an hour later.
 func (r *Rates) step(now time.Time) *rateStep {
 	number := stepNumber(now)
 	step := &r.steps[number%RateSteps]

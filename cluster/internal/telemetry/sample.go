@@ -19,10 +19,11 @@ type Sample struct {
 	StartsShed    uint64
 	StartsWaiting int // in the start queue
 	Partitions    []PartitionSample
-	// Protocol is that of the cluster, NextProtocol one that all members speak and the cluster does not
-	// use yet, 0 if there is none.
+	// Protocol is that of the cluster, NextProtocol one that all members speak and the cluster does
+	// not use yet, 0 if there is none.
 	Protocol, NextProtocol uint32
-	// VotersWanted is how many members are to vote, RoleChanges how often this node has changed which.
+	// VotersWanted is how many members are to vote, RoleChanges how often this node has changed
+	// which.
 	VotersWanted int
 	RoleChanges  uint64
 	// CertificateExpires is when the node's certificate expires, the zero time if it has none.

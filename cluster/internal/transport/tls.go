@@ -89,7 +89,8 @@ func (k *Keys) equal(to *Keys) bool {
 	return k == to || bytes.Equal(k.Certificate.Certificate[0], to.Certificate.Certificate[0]) && k.Roots.Equal(to.Roots)
 }
 
-// verify returns when the certificate of keys expires, or an error for keys that peers would reject.
+// verify returns when the certificate of keys expires, or an error for keys that peers would
+// reject.
 func (t *TLSSource) verify(keys *Keys) (expires time.Time, err error) {
 	if keys == nil || keys.Certificate == nil || len(keys.Certificate.Certificate) == 0 || keys.Roots == nil {
 		return time.Time{}, errors.New("no certificate or no authorities")

@@ -10,8 +10,8 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// A Connected holds the workers that are connected to the leader of a partition and are no nodes. Its
-// zero value is empty. Its methods may be called concurrently.
+// A Connected holds the workers that are connected to the leader of a partition and are no nodes.
+// Its zero value is empty. Its methods may be called concurrently.
 type Connected struct {
 	mu  sync.Mutex
 	all map[*Session]bool

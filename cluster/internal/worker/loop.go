@@ -27,8 +27,8 @@ const (
 	// ClientHeader is the header of the stream of a worker that is no node.
 	ClientHeader = "tenuto-worker"
 
-	// The pause before an ended stream is opened again. It doubles up to Loop.RetryDelayMax, until a
-	// stream has lasted longer than that or another node leads.
+	// The pause before an ended stream is opened again. It doubles up to Loop.RetryDelayMax, until
+	// a stream has lasted longer than that or another node leads.
 	retryDelay = 50 * time.Millisecond
 )
 

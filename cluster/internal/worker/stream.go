@@ -16,8 +16,8 @@ type Stream interface {
 	RecvMsg(any) error
 }
 
-// Receive returns a channel of incoming messages. It is closed when the stream ends or check rejects
-// a message; ended is called before, with the reason.
+// Receive returns a channel of incoming messages. It is closed when the stream ends or check
+// rejects a message; ended is called before, with the reason.
 func Receive[M any, P interface {
 	*M
 	proto.Message

@@ -7,9 +7,9 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
 )
 
-// backupInvariants hold in the state of a backup as at the end of a run with the calls that had been
-// acknowledged before the backup began: nothing acknowledged is missing, and each effect has its
-// cause, also if that is in another partition.
+// backupInvariants hold in the state of a backup as at the end of a run with the calls that had
+// been acknowledged before the backup began: nothing acknowledged is missing, and each effect has
+// its cause, also if that is in another partition.
 var backupInvariants = []func(c *checker){
 	(*checker).checkGapless,
 	(*checker).checkAcknowledged,

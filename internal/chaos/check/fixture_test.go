@@ -77,8 +77,8 @@ func goodEvidence(t *testing.T) string {
 	return dir
 }
 
-// recover records a cluster that was recovered at the end, from a survivor that is known to have only
-// what was acknowledged before the tally ended.
+// recover records a cluster that was recovered at the end, from a survivor that is known to have
+// only what was acknowledged before the tally ended.
 func (r *recorder) recover() {
 	record := r.log.Record()
 	recovered := record.Replicas[1]
@@ -358,7 +358,8 @@ func registry(t *testing.T) *engine.Registry {
 	return r
 }
 
-// loseInRecovery changes an instance of the recovered cluster, and makes the survivor have no more of it.
+// loseInRecovery changes an instance of the recovered cluster, and makes the survivor have no more
+// of it.
 func (ee *evidenceEditor) loseInRecovery(id, state string, change func(of *evidence.Instance)) {
 	ee.t.Helper()
 	recovered := &ee.Replicas[4]

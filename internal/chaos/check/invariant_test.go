@@ -2,6 +2,7 @@ package check
 
 import (
 	"bytes"
+	"cmp"
 	"os"
 	"path/filepath"
 	"slices"
@@ -369,6 +370,21 @@ func TestInvariants_ViolationsAreFound(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// The same evidence gives the same report, although some checks iterate over maps.
+func TestRun_SortsViolations(t *testing.T) {
+	f := editEvidence(t, goodEvidence(t))
+	for i := range f.Effects {
+		f.Effects[i].ScheduleNotApplied = true
+	}
+	violations := Run(f.Record, registry(t)).Violations
+	if len(violations) < 10 {
+		t.Fatalf("%d violations", len(violations))
+	}
+	if !slices.IsSortedFunc(violations, func(a, b Violation) int { return cmp.Compare(a.Detail, b.Detail) }) {
+		t.Errorf("not sorted: %v", violations)
 	}
 }
 

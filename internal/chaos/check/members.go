@@ -64,12 +64,12 @@ func (h *history) completions(eventID uint64) int {
 	return n
 }
 
-// A process of a fault may make an activity begin again when it is lost and when it is healed, and so
-// may each change of a leader.
+// A process of a fault may make an activity begin again when it is lost and when it is healed, and
+// so may each change of a leader.
 const beginningsPerProcess = 3
 
-// checkBeginnings checks that an activity began again only during faults, and not more often than these
-// explain.
+// checkBeginnings checks that an activity began again only during faults, and not more often than
+// these explain.
 func (c *checker) checkBeginnings(key operation, begun []evidence.Effect) {
 	slices.SortFunc(begun, func(a, b evidence.Effect) int { return cmp.Compare(a.At, b.At) })
 	first, last := begun[0].At, begun[len(begun)-1].At

@@ -8,8 +8,9 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/chaos/host"
 )
 
-// recoveryInvariants hold for each instance of a recovered cluster. Its partitions may be of different
-// moments, and it works while it reports its state, so an effect may be there without its cause.
+// recoveryInvariants hold for each instance of a recovered cluster. Its partitions may be of
+// different moments, and it works while it reports its state, so an effect may be there without its
+// cause.
 var recoveryInvariants = []func(c *checker){
 	(*checker).checkGapless,
 	(*checker).checkAcknowledged,
@@ -32,7 +33,8 @@ func (c *checker) checkRecoveries() {
 			continue
 		}
 		certain := at.checkKept(r.Recovery)
-		// What was acknowledged until the majority was lost can be missing only where the recovery says so.
+		// What was acknowledged until the majority was lost can be missing only where the recovery
+		// says so.
 		for _, call := range c.record.Calls {
 			if call.Kind != evidence.Purge && call.End > r.Begin && call.End <= r.Recovery.Lost && certain[call.Instance] {
 				at.record.Calls = append(at.record.Calls, call)
@@ -49,9 +51,9 @@ func (c *checker) checkRecoveries() {
 	}
 }
 
-// checkKept checks that a recovered cluster has what the survivor had, and that the recovery counted
-// all instances that may lack something. It returns those that may not: they had ended and are
-// unchanged.
+// checkKept checks that a recovered cluster has what the survivor had, and that the recovery
+// counted all instances that may lack something. It returns those that may not: they had ended and
+// are unchanged.
 func (c *checker) checkKept(r *evidence.Recovery) map[string]bool {
 	certain, uncertain := make(map[string]bool), 0
 	ends := []string{string(cluster.Completed), string(cluster.Failed), string(cluster.Canceled), string(cluster.Terminated)}

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -33,7 +34,10 @@ func Run(record *evidence.Record, registry *engine.Registry) *Result {
 	}
 	for _, invariant := range Invariants {
 		c.invariant = invariant.ID
+		before := len(c.violations)
 		invariant.check(c)
+		// Some checks iterate over maps.
+		slices.SortStableFunc(c.violations[before:], func(a, b Violation) int { return cmp.Compare(a.Detail, b.Detail) })
 	}
 	return &Result{Violations: c.violations, Counts: c.counts(), partitions: record.Partitions, linearFailure: c.linearFailure}
 }

@@ -65,8 +65,8 @@ type Members struct {
 	At     time.Duration
 	Wanted int // how many members must vote
 	Voters []Member
-	// Members that must vote, and members that must not. A member matches if it has all of the fields
-	// that are not "".
+	// Members that must vote, and members that must not. A member matches if it has all of the
+	// fields that are not "".
 	Required []Member `json:",omitempty"`
 	Excluded []Member `json:",omitempty"`
 }

@@ -19,8 +19,8 @@ type Replica struct {
 	// Whether it is a restored backup, which no node has opened; Begin is when the backup began.
 	Restored   bool `json:",omitempty"`
 	Begin, End time.Duration
-	// For the state of a cluster that was recovered from a lost majority: how. Begin is a time before
-	// which everything acknowledged had reached the survivor.
+	// For the state of a cluster that was recovered from a lost majority: how. Begin is a time
+	// before which everything acknowledged had reached the survivor.
 	Recovery *Recovery `json:",omitempty"`
 	// The index of each partition's journal that the node had applied before the report.
 	Applied   []uint64
@@ -35,7 +35,8 @@ type Recovery struct {
 	// recovery reports.
 	Survivor []Instance
 	Affected int
-	// The number of nodes of the recovered cluster, and the calls that were made through each of them.
+	// The number of nodes of the recovered cluster, and the calls that were made through each of
+	// them.
 	Nodes int
 	Calls []Call
 }

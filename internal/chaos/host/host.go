@@ -104,7 +104,8 @@ func (n NodeStatus) IsLeader() bool {
 //   - NodePath: returns a NodeStatus.
 //   - MembersPath: returns the members.
 //   - RemovePath: the name of a node; returns the members after its removal.
-//   - ClockPath: a time.Duration by which the wall clock is wrong from now on; returns a NodeStatus.
+//   - ClockPath: a time.Duration by which the wall clock is wrong from now on; returns a
+//     NodeStatus.
 //   - BackupPath: a BackupRequest; returns why the backup failed, as Err.
 //   - SettingsPath: cluster.Settings whose roles and placement become those of the cluster.
 //   - RolePath: a RoleRequest. The answer of these two is {}.

@@ -13,8 +13,8 @@ import (
 // A RoleRequest sets the role of a member, as operate.SetRole does.
 type RoleRequest struct{ Node, Role string }
 
-// Settings returns the settings with which the cluster is founded. A node that is added to five also
-// votes.
+// Settings returns the settings with which the cluster is founded. A node that is added to five
+// also votes.
 func Settings() cluster.Settings { return cluster.Settings{Voters: 7} }
 
 // handleOperations serves what operators do with the client of a node.

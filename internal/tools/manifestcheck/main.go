@@ -1,11 +1,12 @@
-// Manifestcheck fails if Kubernetes would not accept a file of manifests, or if the manifests do not
-// fit together or with their program. It is a module of its own: the types of Kubernetes require
-// dependencies that the other modules do not have.
+// Manifestcheck fails if Kubernetes would not accept a file of manifests, or if the manifests do
+// not fit together or with their program. It is a module of its own: the types of Kubernetes
+// require dependencies that the other modules do not have.
 //
 //	manifestcheck manifests.yaml flags.txt
 //
-// Objects are decoded strictly into the types of the Kubernetes API: unknown, repeated and misspelled
-// fields fail, and so do values of another type. flags.txt is what the program prints for -h.
+// Objects are decoded strictly into the types of the Kubernetes API: unknown, repeated and
+// misspelled fields fail, and so do values of another type. flags.txt is what the program prints
+// for -h.
 package main
 
 import (
@@ -197,7 +198,8 @@ func (p pod) hasPort(name string) bool {
 
 var variable = regexp.MustCompile(`\$\(([^)]*)\)`)
 
-// checkArguments reports arguments that are no flags of the program, and variables that are not set.
+// checkArguments reports arguments that are no flags of the program, and variables that are not
+// set.
 func (p pod) checkArguments(usage string, report reporter) {
 	for _, c := range p.template.Spec.Containers {
 		set := make(map[string]bool)

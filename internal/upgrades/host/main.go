@@ -1,6 +1,6 @@
 // Command host is the program that the tests of upgrades run. It is built from two versions of this
-// repository, so it uses only what both have. It is a node, or a client that keeps a cluster busy; it
-// ends when its standard input does.
+// repository, so it uses only what both have. It is a node, or a client that keeps a cluster busy;
+// it ends when its standard input does.
 package main
 
 import (
@@ -66,8 +66,8 @@ func main() {
 }
 
 func runNode(s settings) error {
-	// With frequent snapshots and few entries kept, a node that was down gets a snapshot of a leader of
-	// the other build, and each reads the checkpoints of the other.
+	// With frequent snapshots and few entries kept, a node that was down gets a snapshot of a
+	// leader of the other build, and each reads the checkpoints of the other.
 	ctx := harness.NewContext(context.Background(), harness.Overrides{
 		SnapshotThreshold: 100, SnapshotInterval: 100 * time.Millisecond, TrailingLogs: 10,
 	})

@@ -170,8 +170,8 @@ func (c *Clock) takeSample() (saved Sample, current bool) {
 	return Sample{Epoch: c.epoch, Time: c.base, Wall: wall}, c.current
 }
 
-// Offset returns the wall clock of this node less cluster time at the latest sample, false before one
-// and while the cluster time is not current. It does not read the wall clock, which in further
+// Offset returns the wall clock of this node less cluster time at the latest sample, false before
+// one and while the cluster time is not current. It does not read the wall clock, which in further
 // partitions is the time of the first and may have to be waited for.
 func (c *Clock) Offset() (offset time.Duration, current bool) {
 	c.mu.Lock()

@@ -85,8 +85,8 @@ func EncodeSetCondition(c *journalpb.SetCondition) ([]byte, error) {
 	return EncodeRecord(commandCondition, len(body), func(b []byte) []byte { return append(b, body...) }), nil
 }
 
-// EncodeCopyHistory returns the field Entry.records of a CopyHistory. It returns an error if a text in
-// it is not UTF-8.
+// EncodeCopyHistory returns the field Entry.records of a CopyHistory. It returns an error if a text
+// in it is not UTF-8.
 func EncodeCopyHistory(c *journalpb.CopyHistory) ([]byte, error) {
 	body, err := proto.Marshal(c)
 	if err != nil {

@@ -503,8 +503,8 @@ func (c *Checked) UpdateConfiguration(point *raft.SnapshotMeta) error {
 	return nil
 }
 
-// Configurations returns the configurations in the log as it was opened, latest first, without those
-// that cannot be read: a later reader of the log reports them. It reads no other entry.
+// Configurations returns the configurations in the log as it was opened, latest first, without
+// those that cannot be read: a later reader of the log reports them. It reads no other entry.
 func (c *Checked) Configurations() (all []raft.Configuration) {
 	for _, index := range slices.Backward(c.configurations) {
 		var log raft.Log

@@ -53,8 +53,9 @@ func (s slogSink) Accept(name string, level hclog.Level, message string, args ..
 	s.to.Log(noWaitContext, as, name+": "+message, args...)
 }
 
-// contactMessages are prefixes of messages that healthy operations make the library log: a member was
-// not reached, an election or a comparison of logs is in progress, or a node has no members yet.
+// contactMessages are prefixes of messages that healthy operations make the library log: a member
+// was not reached, an election or a comparison of logs is in progress, or a node has no members
+// yet.
 var contactMessages = []string{
 	"failed to heartbeat to", "failed to appendEntries to", "failed to make requestVote RPC",
 	"failed to start pipeline replication to", "failed to pipeline appendEntries", "failed to send snapshot to",

@@ -123,8 +123,8 @@ func (st *Store) List() ([]*raft.SnapshotMeta, error) {
 	return metas, nil
 }
 
-// completedAt returns when the manifest of a snapshot was written, the last step; zero if that cannot
-// be read.
+// completedAt returns when the manifest of a snapshot was written, the last step; zero if that
+// cannot be read.
 func (st *Store) completedAt(id string) time.Time {
 	info, err := st.FS.Stat(st.FS.PathJoin(st.Dir, id, ManifestFile))
 	if err != nil {
@@ -307,8 +307,8 @@ func (st *Store) Install(m *Manifest, to string) error {
 // IsImmutable reports whether a file of the state is written once.
 func IsImmutable(name string) bool { return strings.HasSuffix(name, ".sst") }
 
-// Checksums returns the manifest entries of the files in a directory with a checkpoint of a database.
-// It reads an immutable file only if the checksum of the file is not known.
+// Checksums returns the manifest entries of the files in a directory with a checkpoint of a
+// database. It reads an immutable file only if the checksum of the file is not known.
 func (st *Store) Checksums(dir, database string) ([]File, error) {
 	all, now, err := st.checksumFiles(dir, database)
 	if err != nil {

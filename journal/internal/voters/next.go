@@ -11,8 +11,8 @@ type Member struct {
 	Voter  bool // has a vote
 	Wanted bool // is to have a vote
 	Leader bool // is the leader itself, which answers and has caught up
-	// Alive means that it answers, CaughtUp that it lacks only what was committed a moment ago. Behind
-	// is the number of entries that it lacks.
+	// Alive means that it answers, CaughtUp that it lacks only what was committed a moment ago.
+	// Behind is the number of entries that it lacks.
 	Alive    bool
 	CaughtUp bool
 	Behind   uint64
@@ -91,7 +91,8 @@ func demoteOne(members, excess []Member) (Step, string) {
 	return Demote, first.Node
 }
 
-// transferFrom chooses the next leader: of the members that keep their votes the one that lags least.
+// transferFrom chooses the next leader: of the members that keep their votes the one that lags
+// least.
 func transferFrom(members []Member) (Step, string) {
 	fit := slices.DeleteFunc(slices.Clone(members), func(m Member) bool { return !m.Wanted || !m.Voter || m.Leader || !m.fit() })
 	if len(fit) == 0 {

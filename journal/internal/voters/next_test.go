@@ -9,9 +9,9 @@ import (
 	"github.com/tenuto-dev/tenuto/journal/internal/voters"
 )
 
-// parse reads members, for example "L:a!  v:b v:c? w:d": L the leader, v a voter, n a member without a
-// vote, s the same and it has not caught up, x a voter that does not answer, y a member without a vote
-// that does not answer. A "!" says that it is to have a vote.
+// parse reads members, for example "L:a!  v:b v:c? w:d": L the leader, v a voter, n a member
+// without a vote, s the same and it has not caught up, x a voter that does not answer, y a member
+// without a vote that does not answer. A "!" says that it is to have a vote.
 func parse(text string) (members []voters.Member) {
 	for _, field := range strings.Fields(text) {
 		kind, node, _ := strings.Cut(field, ":")
@@ -89,8 +89,8 @@ func expectSafe(members []voters.Member, step voters.Step, node string) error {
 	return nil
 }
 
-// Whatever the members are, no step breaks a guarantee. Once all answer, the votes become those that
-// are to be, in at most two steps per member.
+// Whatever the members are, no step breaks a guarantee. Once all answer, the votes become those
+// that are to be, in at most two steps per member.
 func TestNext_IsSafeAndConverges(t *testing.T) {
 	for seed := range uint64(20_000) {
 		random := rand.New(rand.NewPCG(seed, 1))

@@ -27,10 +27,10 @@
 //     by ID
 //   - the ID
 //
-// The value holds what the key lacks, so that most instances need not be read to compare it: the time
-// of creation (unless the order is by creation or change), then the time from creation to change, both
-// varints, then a byte with a bit for each kind that the instance waits for (1 << kind), and bit 0 if
-// an activity fails. To not write an entry again for what often changes,
+// The value holds what the key lacks, so that most instances need not be read to compare it: the
+// time of creation (unless the order is by creation or change), then the time from creation to
+// change, both varints, then a byte with a bit for each kind that the instance waits for (1 <<
+// kind), and bit 0 if an activity fails. To not write an entry again for what often changes,
 //
 //   - the list of all instances, and all lists in the order by change, have all three
 //   - lists by number or schedule lack the time to the change

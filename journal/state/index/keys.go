@@ -58,8 +58,8 @@ func newTerm(field byte, texts ...string) Term {
 	return Term(b)
 }
 
-// byRank sorts the list of a wait by when its operation was scheduled, and that of failing activities
-// by the number of failed attempts.
+// byRank sorts the list of a wait by when its operation was scheduled, and that of failing
+// activities by the number of failed attempts.
 const byRank = ByNextTimer + 1
 
 // orders returns the orders in which a list is stored.
@@ -92,8 +92,8 @@ func (o Order) stored() Order {
 	return o
 }
 
-// The kinds of the keys, which are their first bytes. They follow each other, so that an iterator over
-// the index reads nothing else.
+// The kinds of the keys, which are their first bytes. They follow each other, so that an iterator
+// over the index reads nothing else.
 const (
 	KindByID      = 'o'
 	KindByCreated = 'p'
@@ -213,8 +213,8 @@ func EntriesOf(r *Row, facet uint32) *Entries {
 	return e
 }
 
-// Each visits the entries of an instance that are not among others, which may be nil, or have another
-// value there. Key and value are valid only during the call.
+// Each visits the entries of an instance that are not among others, which may be nil, or have
+// another value there. Key and value are valid only during the call.
 func (e *Entries) Each(id string, others *Entries, visit func(key, value []byte)) {
 	var buffer [160 + 2*valueBytesMax]byte // one allocation
 	values, key := buffer[:2*valueBytesMax], buffer[2*valueBytesMax:]

@@ -68,7 +68,8 @@ type Plan struct {
 	lists      []Term // each has all results
 }
 
-// A search uses few of many lists: reading an instance costs less than looking it up in more of them.
+// A search uses few of many lists: reading an instance costs less than looking it up in more of
+// them.
 const (
 	driversMax = 4 // that a Walk intersects: it may have to look into each in each facet
 	listsMax   = 8

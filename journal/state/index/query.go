@@ -86,8 +86,8 @@ func (q *Query) canOrder(r *Row) bool {
 // requires reports whether the query selects only what an order selects.
 func (q *Query) requires(o Order) bool { return q.Order == o || q.Has == o }
 
-// RequiresTimer reports whether the query selects only instances with an open timer, by its order or
-// Has.
+// RequiresTimer reports whether the query selects only instances with an open timer, by its order
+// or Has.
 func (q *Query) RequiresTimer() bool { return q.requires(ByNextTimer) }
 
 // key returns the time by which a row is sorted, 0 in the order by ID; false if the row is not in

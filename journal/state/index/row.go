@@ -50,7 +50,8 @@ type Wait struct {
 	Name string
 	// Since is when the operation was scheduled, FireAt when a timer is due; Unix nanoseconds.
 	Since, FireAt int64
-	// Failed is how many attempts of an activity have failed, ErrorCode the code of the last failure.
+	// Failed is how many attempts of an activity have failed, ErrorCode the code of the last
+	// failure.
 	Failed    uint32
 	ErrorCode string
 }
@@ -59,8 +60,8 @@ type Wait struct {
 type Row struct {
 	ID, Name, Version string
 	State             State
-	// Created is when the run began, Updated when its last event was recorded, Ended the same once it
-	// has ended, 0 before; Unix nanoseconds.
+	// Created is when the run began, Updated when its last event was recorded, Ended the same once
+	// it has ended, 0 before; Unix nanoseconds.
 	Created, Updated, Ended int64
 	// ParentID is the instance that started it as a child; empty for none.
 	ParentID string

@@ -111,8 +111,8 @@ func (c *collector) add(suffix, value []byte, facet uint32) bool {
 	return true
 }
 
-// Present returns those of the facets that have an instance in a range of a single list, and those that
-// were not examined when the budget was spent. For other scans it returns all.
+// Present returns those of the facets that have an instance in a range of a single list, and those
+// that were not examined when the budget was spent. For other scans it returns all.
 func (s *Scan) Present(iter Iterator, facets []uint32, budget *Budget) (present []uint32) {
 	if len(s.Terms) != 1 || !s.IsRange() {
 		return facets
@@ -161,8 +161,8 @@ func (s *Scan) Estimate(iter Iterator, some []FacetCount, total uint64, budget *
 	return uint64(selected + max(rest, 0)*shares[len(shares)/2]), true
 }
 
-// share returns which part of a facet is in the scan, if times are spread evenly; false if the facet
-// is empty.
+// share returns which part of a facet is in the scan, if times are spread evenly; false if the
+// facet is empty.
 func (s *Scan) share(iter Iterator, facet uint32) (share float64, ok bool) {
 	l := &walkedList{prefix: appendPrefix(nil, "", s.order), iter: iter}
 	lower, upper := bounds(s.order, facet, Interval{}, "")

@@ -29,13 +29,14 @@ func (u *Unwritten[T]) AddTag(key, value string) { u.terms |= signatureOf(termTa
 // AddParent adds the parent.
 func (u *Unwritten[T]) AddParent(id string) { u.terms |= signatureOf(termParent, id, "") }
 
-// AddAttribute adds an attribute of an instance that has ended. While it runs, its attributes change.
+// AddAttribute adds an attribute of an instance that has ended. While it runs, its attributes
+// change.
 func (u *Unwritten[T]) AddAttribute(name, text string) {
 	u.terms |= signatureOf(termAttribute, name, text)
 }
 
-// SetMoved records that the instance is in another list since a move, which counts from 1. It may be
-// called while filters examine u.
+// SetMoved records that the instance is in another list since a move, which counts from 1. It may
+// be called while filters examine u.
 func (u *Unwritten[T]) SetMoved(at uint64) { atomic.StoreUint64(&u.movedAt, at) }
 
 // SetEnded records when it has ended.
@@ -64,8 +65,8 @@ func idPrefixOf(id string) (prefix [2]uint64) {
 	return [2]uint64{binary.BigEndian.Uint64(b[:]), binary.BigEndian.Uint64(b[8:])}
 }
 
-// UnwrittenFilter leaves out most of the instances that a query does not select, or that are after all
-// places that a First keeps.
+// UnwrittenFilter leaves out most of the instances that a query does not select, or that are after
+// all places that a First keeps.
 type UnwrittenFilter struct {
 	first        *First
 	terms        signature   // of tags and the parent
@@ -76,8 +77,8 @@ type UnwrittenFilter struct {
 	times        [3]Interval // of creation, change and end
 }
 
-// NewUnwrittenFilter returns a filter for instances that go to a First. moves is how many moves there
-// were when their lists were captured.
+// NewUnwrittenFilter returns a filter for instances that go to a First. moves is how many moves
+// there were when their lists were captured.
 func NewUnwrittenFilter(q *Query, first *First, moves uint64) *UnwrittenFilter {
 	f := &UnwrittenFilter{first: first, moves: moves, upper: idPrefixOf(strings.Repeat("\xff", 16)), times: [3]Interval{q.Created, q.Updated, q.Ended}}
 	for key, value := range q.Tags {

@@ -2,14 +2,15 @@ package index
 
 import "encoding/binary"
 
-// The value of an entry says what the key lacks, so that most instances that a query does not select
-// need not be read.
+// The value of an entry says what the key lacks, so that most instances that a query does not
+// select need not be read.
 
 // Format numbers the formats of keys and values. An index in another format is built anew. A new
 // format needs a new field in the meta record of package state: see fieldStoreIndexed there.
 const Format = 2
 
-// waitBits says what an instance waits for, a bit for each kind, and whether an activity is failing.
+// waitBits says what an instance waits for, a bit for each kind, and whether an activity is
+// failing.
 type waitBits uint8
 
 const isFailing waitBits = 1
@@ -32,8 +33,8 @@ func (q *Query) waits() (bits waitBits) {
 
 const valueBytesMax = 2*binary.MaxVarintLen64 + 1
 
-// appendValue appends the value of an entry. What changes while an entry stays is in the list of all
-// instances, and in a list by rank: other entries are not written again for it.
+// appendValue appends the value of an entry. What changes while an entry stays is in the list of
+// all instances, and in a list by rank: other entries are not written again for it.
 func (e *Entries) appendValue(b []byte, t Term, o Order) []byte {
 	if o != ByCreated && o != ByUpdated {
 		b = binary.AppendVarint(b, e.Created)

@@ -7,8 +7,8 @@ import (
 	"encoding/binary"
 )
 
-// Iterator visits the keys of a store. The methods that move it report whether it is at a key; after
-// an error it is at none.
+// Iterator visits the keys of a store. The methods that move it report whether it is at a key;
+// after an error it is at none.
 type Iterator interface {
 	SeekGE(key []byte) bool
 	SeekLT(key []byte) bool
@@ -36,7 +36,8 @@ func (b *Budget) Spend(units int) { *b -= Budget(units) }
 func (b *Budget) IsSpent() bool { return *b <= 0 }
 
 // stepsMin is what a Walk does at least for each of its lists after it has examined a place in each
-// facet, whatever its budget, so that it advances. It does also at least half of what these places cost.
+// facet, whatever its budget, so that it advances. It does also at least half of what these places
+// cost.
 const stepsMin = 64
 
 // checkUnits is after how many units the context is checked.
@@ -45,13 +46,14 @@ const checkUnits = 1 << 10
 // fillCostMax bounds the cost of reading ahead once in a facet; one place is read at any cost.
 const fillCostMax = 128
 
-// firstPlaces is about how many places NewWalk reads, divided among the facets, at least one in each.
+// firstPlaces is about how many places NewWalk reads, divided among the facets, at least one in
+// each.
 const firstPlaces = 32
 
 // Walk yields the places that are in each of some lists, in the order of a query.
 //
-// It examines a place in each facet first. Then it spends its budget in the facet that is behind all
-// others: only there it can find the next place.
+// It examines a place in each facet first. Then it spends its budget in the facet that is behind
+// all others: only there it can find the next place.
 type Walk struct {
 	ctx      context.Context
 	query    *Query
@@ -226,8 +228,8 @@ func (w *Walk) fill(s *stream) {
 	s.size = max(min(max(2*s.size, 4), 256, fillCostMax/each), 1)
 }
 
-// intersect fills the buffer of a stream with places that are in all lists, and returns the cost. It
-// seeks each list to the place that the others are at, until all agree.
+// intersect fills the buffer of a stream with places that are in all lists, and returns the cost.
+// It seeks each list to the place that the others are at, until all agree.
 func (w *Walk) intersect(s *stream, budget int) (cost int) {
 	target := w.position[:0]
 	examined := w.previous[:0] // everything up to it was read, and up to target once all agree

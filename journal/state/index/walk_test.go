@@ -116,8 +116,8 @@ func TestWalk_IsBoundedWithManyFacetsAndLists(t *testing.T) {
 	}
 }
 
-// A walk and a collection end with the context, and a collection with its budget, between facets that
-// have no entry in the range.
+// A walk and a collection end with the context, and a collection with its budget, between facets
+// that have no entry in the range.
 func TestWalk_EndsBetweenFacets(t *testing.T) {
 	const facets = 400
 	k, numbers := newTaggedKeys(facets, 2, 2)

@@ -16,8 +16,8 @@ type Store interface {
 	// returns the name of the database. dir must not exist and must be on the same file system.
 	// Files of the same name in two checkpoints of one database are identical.
 	Checkpoint(dir string) (database string, err error)
-	// Snapshot returns the contents as of the last Write. Those that it keeps take disk space until it
-	// is closed.
+	// Snapshot returns the contents as of the last Write. Those that it keeps take disk space until
+	// it is closed.
 	Snapshot() (Snapshot, error)
 	// Install replaces the database. fill puts the files of a checkpoint into a new directory and
 	// syncs them. read is called with the new database before it is in use, more than once. If fill
@@ -41,8 +41,8 @@ const RecordOverhead = 12
 
 // Snapshot is the contents of a store at one moment. One goroutine at a time may use it.
 type Snapshot interface {
-	// View is Store.View with these contents. If the database was replaced or closed since, the error
-	// wraps ErrClosed.
+	// View is Store.View with these contents. If the database was replaced or closed since, the
+	// error wraps ErrClosed.
 	View(op string, f func(Reader) error) error
 	// Close may be called more than once.
 	Close() error

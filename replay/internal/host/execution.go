@@ -18,8 +18,8 @@ type ID struct {
 // may be called only by its code.
 type Execution interface {
 	ID() *ID
-	// Recorder returns the ID of the execution that has recorded the present part of the history: ID,
-	// except in the copied part of a history.
+	// Recorder returns the ID of the execution that has recorded the present part of the history:
+	// ID, except in the copied part of a history.
 	Recorder() ID
 	Name() string // of the orchestration
 	Version() string

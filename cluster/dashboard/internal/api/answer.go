@@ -128,8 +128,8 @@ func answerOf(err error) (status int, detail errorDetail) {
 	return http.StatusInternalServerError, detail
 }
 
-// refusalOf returns the answer for an error of a type of its own that says why a call was not served, or
-// that the code of an instance returned; 0 for others.
+// refusalOf returns the answer for an error of a type of its own that says why a call was not
+// served, or that the code of an instance returned; 0 for others.
 func refusalOf(err error) (status int, code string) {
 	switch {
 	case errors.As(err, new(*operate.KindError)):

@@ -19,8 +19,8 @@ import (
 // Config configures an API.
 type Config struct {
 	Client *cluster.Client
-	// Principal returns the name of the user of a request. nil: there are no names, and nothing may be
-	// changed.
+	// Principal returns the name of the user of a request. nil: there are no names, and nothing may
+	// be changed.
 	Principal func(*http.Request) (string, error)
 	// ReadOnly refuses all changes.
 	ReadOnly bool
@@ -30,8 +30,8 @@ type Config struct {
 	StreamsMax int
 	// TopicsMax bounds the different topics that these streams follow together.
 	TopicsMax int
-	// Logger gets what no history records: changes, and requests that failed with an internal error.
-	// Defaults to slog.Default().
+	// Logger gets what no history records: changes, and requests that failed with an internal
+	// error. Defaults to slog.Default().
 	Logger *slog.Logger
 }
 
@@ -164,8 +164,8 @@ func (a *API) identify(r *http.Request) (*request, error) {
 // bodyMax bounds the body of a change, in bytes: a payload of the largest size, escaped.
 const bodyMax = 8 << 20
 
-// checkChange returns an error for a change that a page of another site may have sent, or that is not
-// permitted at all.
+// checkChange returns an error for a change that a page of another site may have sent, or that is
+// not permitted at all.
 func (a *API) checkChange(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case a.isReadOnly():

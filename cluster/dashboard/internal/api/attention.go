@@ -21,8 +21,9 @@ const (
 	// condition selects few of very many instances.
 	pagesMax = 10
 
-	// The first schedulesMax schedules are asked once per schedulesInterval, and after schedulesRetry
-	// if they have not answered in time: in schedulesSoon for an overview that a page waits for.
+	// The first schedulesMax schedules are asked once per schedulesInterval, and after
+	// schedulesRetry if they have not answered in time: in schedulesSoon for an overview that a
+	// page waits for.
 	schedulesInterval = 30 * time.Second
 	schedulesRetry    = 2 * time.Second
 	schedulesSoon     = 25 * time.Millisecond

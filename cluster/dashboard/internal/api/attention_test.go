@@ -15,7 +15,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// A schedule that has missed due times needs attention for a day; one with a problem while it lasts.
+// A schedule that has missed due times needs attention for a day; one with a problem while it
+// lasts.
 func TestScheduleChecker_Missed(t *testing.T) {
 	now := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
 	var c scheduleChecker
@@ -43,7 +44,8 @@ func TestScheduleChecker_Missed(t *testing.T) {
 
 var unlucky = replay.Activity[string, string]("unlucky")
 
-// The overview shows instances that fail again and again, and the one that waits for the longest time.
+// The overview shows instances that fail again and again, and the one that waits for the longest
+// time.
 func TestOverview_Attention(t *testing.T) {
 	fails := replay.Orchestration[string, string]("fails")
 	c := clustertest.New(t, 1, clustertest.Definitions(append(welcomeDefinitions(),

@@ -209,8 +209,8 @@ func (a *changeAPI) copyInstance(action cluster.Action, copy func(ctx context.Co
 	})
 }
 
-// authorizeTarget returns an error if the user may not begin a run with the ID of a fork, as nodes ask
-// for the calls of remote clients. "" stands for a random ID.
+// authorizeTarget returns an error if the user may not begin a run with the ID of a fork, as nodes
+// ask for the calls of remote clients. "" stands for a random ID.
 func (r *request) authorizeTarget(action cluster.Action, id string) error {
 	if action != operate.ActionFork || id == "" {
 		return nil

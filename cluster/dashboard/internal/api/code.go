@@ -26,8 +26,8 @@ type codeAnswer struct {
 	Unknown []string `json:"unknown,omitempty"`
 }
 
-// definitionView is an orchestration in a version. Nodes of every build have those whose names begin
-// with "tenuto.", and they are not shown.
+// definitionView is an orchestration in a version. Nodes of every build have those whose names
+// begin with "tenuto.", and they are not shown.
 type definitionView struct {
 	Kind      string   `json:"kind"` // "orchestration"
 	Name      string   `json:"name"`
@@ -42,8 +42,8 @@ type unservedView struct {
 	Instances uint64 `json:"instances"`
 }
 
-// activityView is an activity. Its numbers are those of the whole cluster, but limit is of each node:
-// the largest.
+// activityView is an activity. Its numbers are those of the whole cluster, but limit is of each
+// node: the largest.
 type activityView struct {
 	Name    string   `json:"name"`
 	Nodes   []string `json:"nodes"` // that have its code
@@ -176,8 +176,8 @@ func (c *codeIndex) count(name, version string, instances uint64) {
 	c.collected.Unserved = append(c.collected.Unserved, unservedView{name, version, instances})
 }
 
-// answer returns what was collected. While a node has not told all its code, nothing is unserved for
-// certain.
+// answer returns what was collected. While a node has not told all its code, nothing is unserved
+// for certain.
 func (c *codeIndex) answer() *codeAnswer {
 	answer := &c.collected
 	if answer.Omitted > 0 || len(answer.Unknown) > 0 {

@@ -68,7 +68,8 @@ func TestCompleteFilter(t *testing.T) {
 	fetch[errorAnswer](t, a, "GET", "/filter/complete?text=a&cursor=x", "", http.StatusBadRequest)
 }
 
-// Error codes and names of events are not in lists, and are suggested to users who may read instances.
+// Error codes and names of events are not in lists, and are suggested to users who may read
+// instances.
 func TestCompleteFilter_ValuesThatListsDoNotShow(t *testing.T) {
 	fails, flaky := replay.Orchestration[string, string]("fails"), replay.Activity[string, string]("flaky")
 	tries := replay.Orchestration[string, string]("tries")
@@ -106,8 +107,8 @@ func TestCompleteFilter_ValuesThatListsDoNotShow(t *testing.T) {
 	}
 }
 
-// Callers share a read, and none waits for it that has values already. What cannot be read stays as it
-// was, and is read again soon.
+// Callers share a read, and none waits for it that has values already. What cannot be read stays as
+// it was, and is read again soon.
 func TestFilterValues_ShareReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := make(chan valueSet) // nil: the read fails

@@ -8,12 +8,12 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster/internal/completion"
 )
 
-// completionPatterns are the calls of third parties. A signed token alone authorizes them: there is no
-// user, they need no header, and are served although the dashboard is read-only.
+// completionPatterns are the calls of third parties. A signed token alone authorizes them: there is
+// no user, they need no header, and are served although the dashboard is read-only.
 var completionPatterns = []string{"POST /complete/{token}", "POST /fail/{token}"}
 
-// completionHandler serves the calls of third parties, with errors in the form of the API. It asks the
-// client when the first of them comes, because a client may be closed when the API is made.
+// completionHandler serves the calls of third parties, with errors in the form of the API. It asks
+// the client when the first of them comes, because a client may be closed when the API is made.
 func (a *API) completionHandler() http.HandlerFunc {
 	handler := sync.OnceValues(func() (http.Handler, error) {
 		internals, err := a.config.Client.Internal(access.Key{})

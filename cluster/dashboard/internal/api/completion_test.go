@@ -14,8 +14,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// newSigned returns a cluster whose orchestration "asks" has a result that comes from outside, and what
-// gets the tokens for it.
+// newSigned returns a cluster whose orchestration "asks" has a result that comes from outside, and
+// what gets the tokens for it.
 func newSigned(t *testing.T) (*clustertest.Cluster, <-chan string) {
 	approval, asks := replay.Activity[string, string]("approval"), replay.Orchestration[string, string]("asks")
 	tokens := make(chan string, 1)
@@ -53,8 +53,8 @@ func post(t *testing.T, of *API, path, body string) (status int, code string) {
 	return w.Code, answer.Error.Code
 }
 
-// A third party completes and fails activities by their signed tokens alone, also through a dashboard
-// that changes nothing else, on a node and with a remote client.
+// A third party completes and fails activities by their signed tokens alone, also through a
+// dashboard that changes nothing else, on a node and with a remote client.
 func TestCompletion_BySignedTokenAlone(t *testing.T) {
 	for _, remote := range []bool{false, true} {
 		c, tokens := newSigned(t)

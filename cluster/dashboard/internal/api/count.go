@@ -23,8 +23,9 @@ const (
 	countMax = 10_000
 )
 
-// sharedCounts are the counts of lists. Callers that ask for the same filter share one: it is counted
-// once at a time, within bounds, and kept for a while. Its methods may be called concurrently.
+// sharedCounts are the counts of lists. Callers that ask for the same filter share one: it is
+// counted once at a time, within bounds, and kept for a while. Its methods may be called
+// concurrently.
 type sharedCounts struct {
 	client *cluster.Client
 	now    func() time.Time

@@ -38,7 +38,8 @@ func (a *asker) one(t *testing.T, status cluster.Status) described[int] {
 	return all[0]
 }
 
-// An instance is asked again after it has recorded an event, and when its answer is not valid any more.
+// An instance is asked again after it has recorded an event, and when its answer is not valid any
+// more.
 func TestDescriptions_AreKeptUntilTheInstanceChanges(t *testing.T) {
 	a := newAsker()
 	status := cluster.Status{InstanceID: "s", State: cluster.Running, Execution: 1, LastEventID: 3}

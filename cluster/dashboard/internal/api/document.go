@@ -5,8 +5,8 @@ import (
 	"net/http"
 )
 
-// document describes the API in OpenAPI 3.1. A test makes it from the routes, the types of bodies and
-// answers, and their comments: go test -run TestDocument -update.
+// document describes the API in OpenAPI 3.1. A test makes it from the routes, the types of bodies
+// and answers, and their comments: go test -run TestDocument -update.
 //
 //go:embed openapi.json
 var document []byte

@@ -19,14 +19,16 @@ import (
 )
 
 const (
-	// Values of filters are read again after valuesAge; after valuesRetry if some could not be read.
+	// Values of filters are read again after valuesAge; after valuesRetry if some could not be
+	// read.
 	valuesAge   = 10 * time.Second
 	valuesRetry = time.Second
-	// Tags and attributes are those of the valuesSample instances that changed last. Names of events
-	// and of activities that fail are those of openSample instances.
+	// Tags and attributes are those of the valuesSample instances that changed last. Names of
+	// events and of activities that fail are those of openSample instances.
 	valuesSample = 100
 	openSample   = 10
-	// namesSample bounds the instances whose names are read if there are too many names to count by.
+	// namesSample bounds the instances whose names are read if there are too many names to count
+	// by.
 	namesSample = 1000
 )
 
@@ -56,7 +58,8 @@ func (s valueSet) addInstance(of *cluster.Status) {
 	}
 }
 
-// filterValues are values that instances have, read when a filter is completed. Callers share a read.
+// filterValues are values that instances have, read when a filter is completed. Callers share a
+// read.
 type filterValues struct {
 	// read returns the values, and whether all of them could be read.
 	read func(ctx context.Context) (known valueSet, complete bool)
@@ -98,8 +101,8 @@ func (s valueSet) waiting(kind string, seesMembers, mayGet bool) (names []string
 	return names
 }
 
-// current returns the values. If they are too old, it reads them, unless another caller does: then it
-// returns the old ones, or waits for the first.
+// current returns the values. If they are too old, it reads them, unless another caller does: then
+// it returns the old ones, or waits for the first.
 func (v *filterValues) current(ctx context.Context) valueSet {
 	v.mu.Lock()
 	known, reading, due := v.known, v.reading, !time.Now().Before(v.next)
@@ -233,8 +236,8 @@ func (s valueSet) readOpen(ctx context.Context, from valueReader, f cluster.Filt
 	return nil
 }
 
-// readActivities adds the activities that nodes have code for. A node that does not answer in time is
-// left out.
+// readActivities adds the activities that nodes have code for. A node that does not answer in time
+// is left out.
 func (s valueSet) readActivities(ctx context.Context, from valueReader) error {
 	internals, err := from.Internal(access.Key{})
 	if err != nil {

@@ -124,8 +124,8 @@ func (a *historyAPI) readHistory(ctx context.Context, r *request) (*historyAnswe
 	return answer, err
 }
 
-// eachEvent passes the events of the execution that a request names to pass, after an event and up to
-// the last that is known when the call begins, until pass returns false.
+// eachEvent passes the events of the execution that a request names to pass, after an event and up
+// to the last that is known when the call begins, until pass returns false.
 func (a *historyAPI) eachEvent(ctx context.Context, r *request, after uint64, pass func(history.Event) bool) (execution uint64, err error) {
 	execution, err = r.number("execution", 0, 0, 1<<62)
 	if err != nil {

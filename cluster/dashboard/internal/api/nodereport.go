@@ -28,7 +28,8 @@ type nodeReport struct {
 	Lineage            *lineageView    `json:"lineage,omitempty"`
 }
 
-// lineageView says that the cluster was restored from a backup, or recovered after the loss of a majority.
+// lineageView says that the cluster was restored from a backup, or recovered after the loss of a
+// majority.
 type lineageView struct {
 	ID     string     `json:"id"`
 	How    string     `json:"how"`    // restored or recovered
@@ -79,7 +80,8 @@ type snapshotView struct {
 	Bytes int64      `json:"bytes,omitempty"`
 }
 
-// overloadView is the use of what bounds the load. It has a bound for each field with the suffix _max.
+// overloadView is the use of what bounds the load. It has a bound for each field with the suffix
+// _max.
 type overloadView struct {
 	Messages         uint32 `json:"messages"`
 	MessagesMax      uint32 `json:"messages_max"`

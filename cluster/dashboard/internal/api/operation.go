@@ -58,7 +58,8 @@ func openAttempts(o *cluster.OpenOperation) []attemptView {
 	return all
 }
 
-// endedAttempts returns the known attempts of the activity that an event ends: none if there was one.
+// endedAttempts returns the known attempts of the activity that an event ends: none if there was
+// one.
 func (a *API) endedAttempts(e history.Event) []attemptView {
 	all := failedAttempts(e.Failures())
 	if started := e.LastAttemptStarted(); !started.IsZero() {

@@ -55,7 +55,8 @@ func (a *clusterAPI) overview(ctx context.Context) (*overviewAnswer, error) {
 	return answer, err
 }
 
-// overviewOf returns an overview without the nodes. It waits for schedules for at most schedulesWait.
+// overviewOf returns an overview without the nodes. It waits for schedules for at most
+// schedulesWait.
 func (a *clusterAPI) overviewOf(ctx context.Context, schedulesWait time.Duration) (*overviewAnswer, error) {
 	groups, err := a.client.CountBy(ctx, cluster.Filter{}, []string{"state"}, cluster.Stale())
 	if err != nil {

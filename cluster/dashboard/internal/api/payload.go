@@ -19,7 +19,8 @@ type payload struct {
 	Error string `json:"error,omitempty"`
 }
 
-// payloadOf returns the payload that decode stores; nil if there is none. whole shows also large ones.
+// payloadOf returns the payload that decode stores; nil if there is none. whole shows also large
+// ones.
 func (a *API) payloadOf(info replay.PayloadInfo, whole bool, decode func(into any) error) *payload {
 	var value json.RawMessage
 	err := decode(&value)

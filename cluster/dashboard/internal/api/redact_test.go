@@ -81,8 +81,8 @@ func holderDefinitions() []replay.Definition {
 	}
 }
 
-// newRedacted returns an API that hides all payloads, with instances that have payloads of each kind,
-// and the infos by which they are hidden.
+// newRedacted returns an API that hides all payloads, with instances that have payloads of each
+// kind, and the infos by which they are hidden.
 func newRedacted(t *testing.T) (c *clustertest.Cluster, a *API, infos *sync.Map) {
 	c = clustertest.New(t, 1, clustertest.Definitions(holderDefinitions()...))
 	infos = new(sync.Map)
@@ -129,8 +129,8 @@ func expectHidden(t *testing.T, a *API, method, path, body string, status int) {
 	}
 }
 
-// A hook that hides all payloads leaves nothing of them in any answer or stream, and is told what each
-// of them is.
+// A hook that hides all payloads leaves nothing of them in any answer or stream, and is told what
+// each of them is.
 func TestRedact_LeavesNoPayload(t *testing.T) {
 	c, a, infos := newRedacted(t)
 	live := follow(t, a, "/events?topics=instance:holder&topics=list:")

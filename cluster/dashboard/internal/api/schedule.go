@@ -103,8 +103,8 @@ func (a *API) listSchedules(ctx context.Context, r *request) (*schedulesAnswer, 
 	return answer, nil
 }
 
-// newScheduleDescriptions returns the descriptions of schedules. They change with time alone when a due
-// time has passed.
+// newScheduleDescriptions returns the descriptions of schedules. They change with time alone when a
+// due time has passed.
 func newScheduleDescriptions(client *cluster.Client) *descriptions[schedule.Description] {
 	const each = 150 // bytes of a run or a due time
 	return &descriptions[schedule.Description]{

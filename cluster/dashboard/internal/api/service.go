@@ -54,8 +54,8 @@ var (
 )
 
 // checkQuery returns an error for a parameter that a route does not have, or whose value would be
-// ignored: ignoring a misspelt filter would answer with all instances. It does not read the body, which
-// may be declared as a form.
+// ignored: ignoring a misspelt filter would answer with all instances. It does not read the body,
+// which may be declared as a form.
 func (of *route) checkQuery(r *http.Request) error {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {

@@ -98,9 +98,9 @@ func (t *topic) publish(kind string, data any) {
 	}
 }
 
-// follow subscribes to the topic with a key, whose events get the name, and begins its producer if it
-// is the first to do so. leave ends the subscription, and waits for the end of the producer if it was
-// the last. The error says that there are too many topics: each has a producer that reads.
+// follow subscribes to the topic with a key, whose events get the name, and begins its producer if
+// it is the first to do so. leave ends the subscription, and waits for the end of the producer if
+// it was the last. The error says that there are too many topics: each has a producer that reads.
 func (s *streams) follow(key, name string, to *subscriber, produce func(context.Context, publisher)) (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,8 +131,8 @@ func (s *streams) follow(key, name string, to *subscriber, produce func(context.
 // hasArgument reports whether there are many topics of the kind of one with a key.
 func hasArgument(key string) bool { return strings.Contains(key, ":") }
 
-// bounded returns how many topics count to topicsMax: not the few that all users share, which can then
-// always be followed. The caller holds the mutex.
+// bounded returns how many topics count to topicsMax: not the few that all users share, which can
+// then always be followed. The caller holds the mutex.
 func (s *streams) bounded() (n int) {
 	for key := range s.topics {
 		if hasArgument(key) {
@@ -191,8 +191,8 @@ func recovering(logger *slog.Logger, produce func(context.Context, publisher)) f
 	}
 }
 
-// subscriber is a stream. It holds at most one message for each kind of each topic: a reader that is
-// slow gets the latest state.
+// subscriber is a stream. It holds at most one message for each kind of each topic: a reader that
+// is slow gets the latest state.
 type subscriber struct {
 	wake chan struct{} // holds one value while there are messages
 
@@ -213,8 +213,8 @@ func (s *subscriber) join(t *topic, name string) {
 	s.names[t] = name
 }
 
-// add keeps a message until it is sent. Events of a history that meet others become the note that the
-// history has changed, so that the reader reads it.
+// add keeps a message until it is sent. Events of a history that meet others become the note that
+// the history has changed, so that the reader reads it.
 func (s *subscriber) add(t *topic, m message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -319,9 +319,9 @@ func (a *API) followed(r *request, names []string) (map[string]followedTopic, er
 	return topics, nil
 }
 
-// whilePermitted returns a context for a stream. It ends when the request does, or when its user is no
-// longer known, may do less, or a check fails: a client that connects again is told why. end waits for
-// the last check.
+// whilePermitted returns a context for a stream. It ends when the request does, or when its user is
+// no longer known, may do less, or a check fails: a client that connects again is told why. end
+// waits for the last check.
 func (a *API) whilePermitted(r *request, check func(*request) error) (ctx context.Context, end func()) {
 	ctx, cancel := context.WithCancel(r.context())
 	ended := make(chan struct{})

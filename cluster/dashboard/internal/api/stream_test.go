@@ -18,7 +18,8 @@ import (
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
-// An open stream ends when its user is no longer known, and a client that connects again is told why.
+// An open stream ends when its user is no longer known, and a client that connects again is told
+// why.
 func TestStreams_EndWhenUserIsNoLongerKnown(t *testing.T) {
 	c := clustertest.New(t, 1, clustertest.Definitions(welcomeDefinitions()...))
 	if _, err := cluster.StartRun(t.Context(), c.Client(0), welcome, "w", "x"); err != nil {
@@ -59,7 +60,8 @@ func TestStreams_EndWhenUserIsNoLongerKnown(t *testing.T) {
 	}
 }
 
-// A client that connects again gets the events after the last that it has got: none is lost or repeated.
+// A client that connects again gets the events after the last that it has got: none is lost or
+// repeated.
 func TestWatch_ContinuesAfterTheLastEvent(t *testing.T) {
 	rounds := replay.Orchestration[int, int]("rounds")
 	c := clustertest.New(t, 1, clustertest.Definitions(rounds.Bind(func(ctx *replay.Context, left int) (int, error) {
@@ -107,8 +109,8 @@ func awaitStream(asked <-chan struct{}, ended <-chan *httptest.ResponseRecorder)
 	}
 }
 
-// A topic becomes a part of the names of events: one that cannot be is refused, and so is an ID that no
-// instance can have.
+// A topic becomes a part of the names of events: one that cannot be is refused, and so is an ID
+// that no instance can have.
 func TestEvents_RefusesTopics(t *testing.T) {
 	a := newAPI(clustertest.New(t, 1, clustertest.Definitions(welcomeDefinitions()...)).Client(0))
 	for _, topic := range []string{
@@ -162,8 +164,8 @@ func TestStreams_HeadHoldsNoneOpen(t *testing.T) {
 	}
 }
 
-// A handler around the API may pass a writer that cannot be flushed: a stream says so, instead of ending
-// after its first event.
+// A handler around the API may pass a writer that cannot be flushed: a stream says so, instead of
+// ending after its first event.
 func TestStreams_WriterThatCannotBeFlushed(t *testing.T) {
 	c := clustertest.New(t, 1, clustertest.Definitions(welcomeDefinitions()...))
 	if _, err := cluster.StartRun(t.Context(), c.Client(0), welcome, "w", "x"); err != nil {

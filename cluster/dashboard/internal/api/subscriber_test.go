@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// A stream subscribes to its topics one after the other, while those that it follows already publish.
+// A stream subscribes to its topics one after the other, while those that it follows already
+// publish.
 func TestStreams_FollowWhileAnotherTopicPublishes(t *testing.T) {
 	const rounds = 1000
 	s := newStreams(1, 2)
@@ -46,7 +47,8 @@ func TestStreams_FollowWhileAnotherTopicPublishes(t *testing.T) {
 	}
 }
 
-// Streams together follow at most so many different topics. One that would follow more follows none.
+// Streams together follow at most so many different topics. One that would follow more follows
+// none.
 func TestStreams_BoundTopics(t *testing.T) {
 	s := newStreams(10, 2)
 	running := make(chan struct{}, 10)

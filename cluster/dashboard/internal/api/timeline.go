@@ -26,8 +26,8 @@ type timelineRow struct {
 	From    *time.Time `json:"from"`
 	To      *time.Time `json:"to"` // null while it is open
 	Outcome string     `json:"outcome,omitempty"`
-	// AttemptCount is how many attempts an activity took that has ended. Attempts are the known ones of
-	// several: the latest 21 at most.
+	// AttemptCount is how many attempts an activity took that has ended. Attempts are the known
+	// ones of several: the latest 21 at most.
 	AttemptCount int           `json:"attempt_count,omitempty"`
 	Attempts     []attemptView `json:"attempts,omitempty"`
 	ChildID      string        `json:"child_id,omitempty"`

@@ -24,9 +24,9 @@ const (
 	eventsAtOnce    = 500              // of a history in one message
 )
 
-// producer returns what publishes a topic, if the user may follow it. Streams share the work for topics
-// with the same key; users who may not see members follow an overview with another key. Topics are
-// "overview", "cluster", "code", "instance:ID" and "list:FILTER".
+// producer returns what publishes a topic, if the user may follow it. Streams share the work for
+// topics with the same key; users who may not see members follow an overview with another key.
+// Topics are "overview", "cluster", "code", "instance:ID" and "list:FILTER".
 func (a *API) producer(r *request, name string) (key string, produce func(context.Context, publisher), err error) {
 	kind, argument, _ := strings.Cut(name, ":")
 	switch {
@@ -106,8 +106,8 @@ type listState struct {
 	Next      string          `json:"next"`
 }
 
-// followList publishes the first page of a list and its count, as bounded as those of pages, whenever
-// they have changed. It publishes the first of some equal errors.
+// followList publishes the first page of a list and its count, as bounded as those of pages,
+// whenever they have changed. It publishes the first of some equal errors.
 func (a *API) followList(ctx context.Context, text string, f cluster.Filter, publish publisher) {
 	var pages, counts comparison
 	for {
@@ -208,7 +208,8 @@ func (a *API) nextPosition(ctx context.Context, id string, publish publisher) (h
 	}
 }
 
-// watchEvents passes the events from a position on, also those of later runs, until the context ends.
+// watchEvents passes the events from a position on, also those of later runs, until the context
+// ends.
 func (a *API) watchEvents(ctx context.Context, id string, from history.Position, events chan<- *eventView) {
 	viewer := a.newEventViewer(id, true, false)
 	for {
@@ -237,8 +238,8 @@ type unrecordedState struct {
 	Pending [][]any
 }
 
-// unrecorded returns what the history does not show of an instance; nil if the leader does not say it.
-// The error is that of reading the instance.
+// unrecorded returns what the history does not show of an instance; nil if the leader does not say
+// it. The error is that of reading the instance.
 func (a *API) unrecorded(ctx context.Context, id string) (*unrecordedState, error) {
 	status, err := a.config.Client.Get(ctx, id, cluster.Stale())
 	if err != nil {

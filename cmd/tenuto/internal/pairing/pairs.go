@@ -15,8 +15,9 @@ type Pairs struct {
 	last      uint64 // event of the execution
 	other     map[key]uint64
 	recorded  map[key]time.Time
-	// By name of events in the present execution: subscriptions without an event, and events without
-	// a subscription. unknown: the execution began with events that its history does not show.
+	// By name of events in the present execution: subscriptions without an event, and events
+	// without a subscription. unknown: the execution began with events that its history does not
+	// show.
 	open, buffered map[string][]uint64
 	subscribed     map[uint64]string
 	unknown        bool
@@ -89,8 +90,8 @@ func (p *Pairs) addExternal(e history.Event) {
 	}
 }
 
-// cancel removes a canceled subscription. An event that it would have got after a resumption goes to
-// the next one.
+// cancel removes a canceled subscription. An event that it would have got after a resumption goes
+// to the next one.
 func (p *Pairs) cancel(e history.Event) {
 	name, ok := p.subscribed[e.SourceEventID]
 	if !ok {
