@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/internal/shorttest"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/replaytest"
 )
@@ -36,7 +37,7 @@ func (c *callCount) add(ctx context.Context, _ string) (int, error) {
 // hours. Each due time that is not missed starts one run, and nothing else does.
 func TestSchedule_YearInThreeZonesStartsEachDueTimeOnce(t *testing.T) {
 	days := 366
-	if testing.Short() {
+	if testing.Short() || shorttest.Race {
 		days = 100 // with a change of each clock
 	}
 	calls := &callCount{calls: make(map[string]int)}
