@@ -65,7 +65,7 @@ func TestHelp_ListsCases(t *testing.T) {
 
 func TestCases_UnfitAreSkippedUnlessNamed(t *testing.T) {
 	for nodes, unfit := range map[cases.Nodes][]string{
-		cases.OneNode: {"failover"}, cases.ThreeNodes: {"idle", "list", "dashboard", "workers", "backup"}, cases.ThreeProcesses: {"idle", "list", "dashboard", "workers", "backup"},
+		cases.OneNode: {"failover", "compare"}, cases.ThreeNodes: {"idle", "list", "dashboard", "workers", "backup"}, cases.ThreeProcesses: {"idle", "list", "dashboard", "workers", "backup"},
 	} {
 		o, err := parse([]string{"-nodes", string(nodes)}, io.Discard)
 		if err != nil {

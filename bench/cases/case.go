@@ -61,6 +61,8 @@ func All() []*Case {
 			N: 200, C: 1, SingleNode: true, Run: workers},
 		{Name: "backup", Description: "backups of a state of N megabytes: rates beside those of the disk, sizes of incremental ones, and C sequences at a time with and without",
 			N: 500, C: 1_000, SingleNode: true, Run: backups},
+		{Name: "compare", Description: "comparisons of the replicas of N ended instances: processor time and bytes of a round, and N sequences, C at a time, with and without",
+			N: 5_000, C: 1_000, MultiNode: true, Run: comparisons},
 		{Name: "mixed", Description: "N orchestrations of many kinds, C at a time: sequences, fan-outs, timers, children, events",
 			N: 10_000, C: 500, Commit: true, Packed: true, Run: mixed},
 	}

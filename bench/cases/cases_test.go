@@ -50,7 +50,7 @@ func TestCases_ThreeNodes(t *testing.T) { testCases(t, ThreeNodes, selected(t)) 
 func TestCases_ThreeProcesses(t *testing.T) { testCases(t, ThreeProcesses, selected(t)) }
 
 func selected(t *testing.T) []*Case {
-	cases, err := Select([]string{"hello3", "events", "failover", "restart"})
+	cases, err := Select([]string{"hello3", "events", "failover", "restart", "compare"})
 	if err != nil {
 		t.Fatal(err)
 	}
