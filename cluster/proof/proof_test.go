@@ -10,12 +10,17 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/internal/statement"
 	"github.com/tenuto-dev/tenuto/cluster/operate"
 	"github.com/tenuto-dev/tenuto/cluster/proof"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -70,6 +75,54 @@ func TestCheck_AcceptsOnlyWhatWasSigned(t *testing.T) {
 			}
 		}
 	}
+	if _, err := proof.Check(bytes.NewReader(forge(t, written)), key); !errors.Is(err, proof.ErrInvalid) || !strings.Contains(err.Error(), "root") {
+		t.Errorf("another history below the signed root: %v", err)
+	}
+}
+
+// forge alters an event of a proof of one execution, and everything that follows from it but what is
+// signed.
+func forge(t *testing.T, written []byte) []byte {
+	t.Helper()
+	const magic = "tenuto proof 1\n"
+	file := statement.Reader{Rest: written[len(magic) : len(written)-sha256.Size]}
+	forged := []byte(magic)
+	for range 3 { // the statement, the signature, the key
+		forged = statement.AppendBytes(forged, file.Bytes())
+	}
+	instance, executions := file.Text(), file.Uint()
+	number, last := file.Uint(), file.Uint()
+	file.Take(sha256.Size)
+	position, path, proved := file.Uint(), file.Uint(), file.Uint()
+	if file.Short || executions != 1 || number != 1 || path != 0 || proved != 1 {
+		t.Fatalf("not the proof of one execution: %d executions, path of %d", executions, path)
+	}
+	digest, events := statement.NewExecutionDigest(instance, number), []byte(nil)
+	for id := range last {
+		event, encoded := new(journalpb.Event), file.Bytes()
+		if err := proto.Unmarshal(encoded, event); err != nil {
+			t.Fatal(err)
+		}
+		if id == last-1 {
+			event.Timestamp++
+		}
+		encoded, err := proto.Marshal(event)
+		if err != nil {
+			t.Fatal(err)
+		}
+		digest.Add(encoded)
+		events = statement.AppendBytes(events, encoded)
+	}
+	sum := digest.Sum()
+	forged = statement.AppendBytes(forged, []byte(instance))
+	for _, of := range []uint64{executions, number, last} {
+		forged = binary.BigEndian.AppendUint64(forged, of)
+	}
+	forged = append(forged, sum[:]...)
+	for _, of := range []uint64{position, path, proved} {
+		forged = binary.BigEndian.AppendUint64(forged, of)
+	}
+	return withChecksum(append(append(forged, events...), make([]byte, sha256.Size)...))
 }
 
 var counted = replay.Orchestration[int, int]("counted")
