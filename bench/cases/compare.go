@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// How many rounds of comparisons are measured alone, and how many pairs of windows with and without
-	// them there are.
+	// How many rounds of comparisons are measured alone, and how many pairs of windows with and
+	// without them there are.
 	compareRounds, comparePairs = 4, 5
 	// How many sequences a window has, at most.
 	compareWindowMax = 20_000
@@ -23,8 +23,8 @@ const (
 	compareIdleMin, compareIdleMax = 200 * time.Millisecond, 10 * time.Second
 )
 
-// comparisons measures comparisons of the replicas of N instances that have ended, each a sequence of
-// five activities.
+// comparisons measures comparisons of the replicas of N instances that have ended, each a sequence
+// of five activities.
 func comparisons(ctx context.Context, e *Env) (result *measure.Result, err error) {
 	load := measure.LoadAverage()
 	d, err := deploy(ctx, e, func(c *cluster.Config) { c.ResidentMax = listResidentMax })
@@ -51,8 +51,8 @@ type comparisonMeasurement struct {
 	result *measure.Result
 }
 
-// round compares all replicas, and returns how many instances and bytes there are. It is not complete
-// if a node has missed a view.
+// round compares all replicas, and returns how many instances and bytes there are. It is not
+// complete if a node has missed a view.
 func (m *comparisonMeasurement) round(ctx context.Context) (instances, bytes uint64, complete bool, err error) {
 	all, err := operate.Verify(ctx, m.client(), nil)
 	if err != nil {
@@ -135,8 +135,8 @@ func (m *comparisonMeasurement) windows(ctx context.Context) error {
 	return nil
 }
 
-// window runs n sequences, and beside them requested rounds of comparisons, one after another, if that
-// is wanted.
+// window runs n sequences, and beside them requested rounds of comparisons, one after another, if
+// that is wanted.
 func (m *comparisonMeasurement) window(ctx context.Context, number, n int, compare bool) (w window, err error) {
 	var compared atomic.Uint64
 	var failed error

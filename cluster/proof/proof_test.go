@@ -80,8 +80,8 @@ func TestCheck_AcceptsOnlyWhatWasSigned(t *testing.T) {
 	}
 }
 
-// forge alters an event of a proof of one execution, and everything that follows from it but what is
-// signed.
+// forge alters an event of a proof of one execution, and everything that follows from it but what
+// is signed.
 func forge(t *testing.T, written []byte) []byte {
 	t.Helper()
 	const magic = "tenuto proof 1\n"
