@@ -60,6 +60,7 @@ type deployment struct {
 	pods    []*exec.Cmd
 	next    int // number of the next host
 	orders  []string
+	secret  *secret // nil: without TLS
 }
 
 func newDeployment(t *testing.T, nodes int) *deployment {
@@ -103,8 +104,12 @@ func (d *deployment) at(i int) string { return net.JoinHostPort(d.hosts[i], d.po
 
 func (d *deployment) start(i int) {
 	d.t.Helper()
-	d.pods[i] = d.run("-id", fmt.Sprint("tenuto-", i), "-dir", d.dirs[i], "-listen", d.at(i), "-advertise", d.at(i),
-		"-port", d.port, "-resolver", d.dns.Address(), "-probes", d.hosts[i]+":0", "-replace-after", "5s")
+	arguments := []string{"-id", fmt.Sprint("tenuto-", i), "-dir", d.dirs[i], "-listen", d.at(i), "-advertise", d.at(i),
+		"-port", d.port, "-resolver", d.dns.Address(), "-probes", d.hosts[i] + ":0", "-replace-after", "5s"}
+	if d.secret != nil {
+		arguments = append(arguments, d.secret.arguments(fmt.Sprint("tenuto-", i))...)
+	}
+	d.pods[i] = d.run(arguments...)
 }
 
 func (d *deployment) run(arguments ...string) *exec.Cmd {
@@ -135,6 +140,9 @@ func (d *deployment) end(i int, how syscall.Signal) {
 func (d *deployment) dial() *cluster.Client {
 	d.t.Helper()
 	o := options{service: "tenuto.", resolver: d.dns.Address()}
+	if d.secret != nil {
+		o.cert, o.key, o.authorities = d.secret.file("worker.crt"), d.secret.file("worker.key"), d.secret.file("ca.crt")
+	}
 	_, _ = fmt.Sscan(d.port, &o.port)
 	ctx, cancel := context.WithTimeout(d.t.Context(), waitMax)
 	defer cancel()
