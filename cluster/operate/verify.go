@@ -102,18 +102,18 @@ func verifyPartition(ctx context.Context, internals access.Internals, partition 
 			return Verification{}, err
 		}
 		status := response.GetVerify()
+		v := newVerification(partition, status)
 		if status.GetRound() == 0 || epoch != 0 && status.GetEpoch() != epoch {
 			round, epoch = 0, 0
 			restarts++
-			continue
-		}
-		round, epoch = status.Round, status.Epoch
-		v := newVerification(partition, status)
-		if progress != nil {
-			progress(v)
-		}
-		if v.Done {
-			return v, nil
+		} else {
+			round, epoch = status.Round, status.Epoch
+			if progress != nil {
+				progress(v)
+			}
+			if v.Done {
+				return v, nil
+			}
 		}
 		select {
 		case <-time.After(verifyInterval):
