@@ -49,6 +49,8 @@ type nodeProcessConfig struct {
 	Effects string // the file that logs what activities of a journey do
 	HangAt  string // the activity that hangs after its begin
 
+	HeartbeatTimeout time.Duration // default 0: that of a node
+
 	WorkerOf []string // addresses of nodes: the process is a worker named NodeID, and no node
 }
 
@@ -86,14 +88,17 @@ func runNodeProcess(encoded string) error {
 		}
 	}
 	var crashAt atomic.Pointer[string]
-	ctx := harness.NewContext(context.Background(), harness.Overrides{CompareInterval: 1000 * time.Hour, RepairStep: func(step string) {
+	repairStep := func(step string) {
 		if at := crashAt.Load(); at != nil && *at == step {
 			if self, err := os.FindProcess(os.Getpid()); err == nil {
 				_ = self.Kill()
 			}
 			select {}
 		}
-	}})
+	}
+	ctx := harness.NewContext(context.Background(), harness.Overrides{
+		CompareInterval: 1000 * time.Hour, RepairStep: repairStep, HeartbeatTimeout: config.HeartbeatTimeout,
+	})
 	node, err := Start(ctx, Config{
 		NodeID: config.NodeID, Dir: config.Dir, Peers: config.Peers, Listen: listen, Partitions: testPartitionsDefault,
 		Definitions: append(definitionsWith(slowDoubleBody), journeyDefinitions(config.Effects, config.HangAt)...),
@@ -561,13 +566,13 @@ func sameReports(a, b []instanceReport) bool {
 }
 
 // A node that is killed at any step of a repair is repaired after its restart, or by the next
-// leader; meanwhile, calls go on.
+// leader; meanwhile, calls go on. The leader must not change before the step at which it is killed.
 func TestRepair_NodeIsKilledAtEachStep(t *testing.T) {
 	const loadOfStep = 20
 	peers := loopbackPeers(t, 3)
 	processes, configs := map[string]*nodeProcess{}, map[string]nodeProcessConfig{}
 	for _, peer := range peers {
-		configs[peer.NodeID] = nodeProcessConfig{NodeID: peer.NodeID, Dir: t.TempDir(), Peers: peers}
+		configs[peer.NodeID] = nodeProcessConfig{NodeID: peer.NodeID, Dir: t.TempDir(), Peers: peers, HeartbeatTimeout: 2 * time.Second}
 		processes[peer.NodeID] = startNodeProcess(t, configs[peer.NodeID])
 	}
 	verify := func(at *nodeProcess) (v verification) {
