@@ -16,6 +16,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster/internal/retention"
 	"github.com/tenuto-dev/tenuto/cluster/internal/routing"
 	"github.com/tenuto-dev/tenuto/cluster/internal/worker"
+	"github.com/tenuto-dev/tenuto/internal/logqueue"
 	"github.com/tenuto-dev/tenuto/internal/slots"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
@@ -291,6 +292,10 @@ func (n *Node) ledPartitions() (led []*partition) {
 	return led
 }
 
+// failureLogTimeout bounds how long Node.Failed waits until the handler has logged the failure:
+// the program may exit at once.
+const failureLogTimeout = time.Second
+
 // watchFailure fails all partitions of the node when this one fails, because they share the disk.
 // Only a removal fails just this partition: the others may still need this node's vote to remove
 // it.
@@ -308,6 +313,9 @@ func (pa *partition) watchFailure() {
 		all = all && other.journal.Err() != nil
 	}
 	if all {
-		pa.node.failOnce.Do(func() { close(pa.node.failed) })
+		pa.node.failOnce.Do(func() {
+			logqueue.Flush(pa.node.config.Logger, failureLogTimeout)
+			close(pa.node.failed)
+		})
 	}
 }

@@ -104,6 +104,12 @@ func TestNodeFailure_IsVisibleWhileLoggerBlocks(t *testing.T) {
 		if f.Err() == nil {
 			t.Error("the node has not failed")
 		}
+		select {
+		case <-f.reported:
+			t.Error("the failure counts as reported before the report returns")
+		default:
+		}
 		close(release)
+		<-f.reported
 	})
 }

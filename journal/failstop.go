@@ -14,6 +14,9 @@ import (
 type failStop struct {
 	// failed is closed when the node has failed.
 	failed chan struct{}
+	// reported is closed when report has returned. A program that waits for the failure may exit at
+	// once; what the log says must not be lost.
+	reported chan struct{}
 	// disconnect is called before failed is closed, report afterwards.
 	disconnect, report func(*NodeFailedError)
 
@@ -22,7 +25,7 @@ type failStop struct {
 }
 
 func newFailStop(cut, logged func(*NodeFailedError)) *failStop {
-	return &failStop{failed: make(chan struct{}), disconnect: cut, report: logged}
+	return &failStop{failed: make(chan struct{}), reported: make(chan struct{}), disconnect: cut, report: logged}
 }
 
 // Fail fails the node for the first cause that it is given, and returns a *NodeFailedError.
@@ -35,6 +38,7 @@ func (f *failStop) Fail(cause error) error {
 		first = true
 	})
 	if first {
+		defer close(f.reported)
 		f.report(f.cause) // outside Do: concurrent callers of Do would wait for it
 	}
 	return f.cause

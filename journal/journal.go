@@ -410,8 +410,9 @@ func foundAlone(config *raft.Config, c *Config, identity string, logs raft.LogSt
 	return raft.BootstrapCluster(config, logs, stable, snapshots, transport, partition)
 }
 
-// Failed returns a channel that is closed when the node fails.
-func (j *Journal) Failed() <-chan struct{} { return j.failStop.failed }
+// Failed returns a channel that is closed when the node has failed and has logged that, unless the
+// log's handler is slow. Err returns the failure before.
+func (j *Journal) Failed() <-chan struct{} { return j.failStop.reported }
 
 // Err returns a *NodeFailedError once the node has failed, nil before.
 func (j *Journal) Err() error { return j.failStop.Err() }

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
-	"github.com/tenuto-dev/tenuto/internal/shorttest"
 )
 
 // These tests run the commands of runbooks.md to the letter. Addresses, and names of nodes where a
@@ -324,9 +323,6 @@ func TestRunbook_RotateCertificates(t *testing.T) {
 }
 
 func TestRunbook_ReplaceNode(t *testing.T) {
-	if shorttest.Race {
-		t.Skip("with -race, a removed node learns of its removal only after minutes; .ci/run runs this without -race")
-	}
 	s := newSite(t, "Replace a node", 3, 3, 2)
 	s.start(s.machines[:3]...)
 	client := s.dialAll()

@@ -28,6 +28,27 @@ func New(to *slog.Logger) *slog.Logger {
 	return slog.New(&handler{to.Handler(), &queue{baseHandler: to.Handler()}})
 }
 
+// Flush waits until the handler has written what was logged before, at most for limit. It is for a
+// caller after which the process may exit. A logger that New has not made has written it already.
+func Flush(logger *slog.Logger, limit time.Duration) {
+	h, ok := logger.Handler().(*handler)
+	if !ok {
+		return
+	}
+	h.queue.mu.Lock()
+	last := h.queue.last
+	h.queue.mu.Unlock()
+	if last == nil {
+		return
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-last.written: // and all before it
+	case <-timer.C:
+	}
+}
+
 type noWait struct{}
 
 // NoWait returns a context for callers that hold a lock which other callers of the logger need. A
@@ -85,8 +106,9 @@ type queue struct {
 
 	mu      sync.Mutex
 	waiting []*entry
-	writing bool // a goroutine is writing
-	slow    bool // the handler took longer than waitTimeout and still has records to write
+	last    *entry // the last one that was added
+	writing bool   // a goroutine is writing
+	slow    bool   // the handler took longer than waitTimeout and still has records to write
 	dropped int
 }
 
@@ -111,7 +133,7 @@ func (q *queue) add(e *entry) (slow bool) {
 		q.dropped++
 		return true
 	}
-	q.waiting = append(q.waiting, e)
+	q.waiting, q.last = append(q.waiting, e), e
 	if !q.writing {
 		q.writing = true
 		go q.write()
@@ -140,6 +162,6 @@ func (q *queue) next() *entry {
 		record.AddAttrs(slog.Int("dropped", dropped))
 		return &entry{context.Background(), q.baseHandler, record, make(chan struct{})}
 	}
-	q.waiting, q.writing, q.slow = nil, false, false
+	q.waiting, q.last, q.writing, q.slow = nil, nil, false, false
 	return nil
 }

@@ -128,3 +128,30 @@ func TestNoWait_DoesNotBlock(t *testing.T) {
 		}
 	})
 }
+
+func TestFlush_WaitsForTheHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var written bytes.Buffer
+		release := make(chan struct{})
+		logger := New(slog.New(&blockingHandler{textHandler(&written), release}))
+		logger.Info("one")
+		logger.Info("two")
+		const limit = time.Second
+		start := time.Now()
+		Flush(logger.With("node", "n1"), limit)
+		if elapsed := time.Since(start); elapsed != limit {
+			t.Errorf("a blocked handler was awaited for %v, want %v", elapsed, limit)
+		}
+		time.AfterFunc(limit/2, func() { close(release) })
+		Flush(logger, limit)
+		if got, want := written.String(), "level=INFO msg=one\nlevel=INFO msg=two\n"; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		start = time.Now()
+		Flush(logger, limit)
+		Flush(slog.New(slog.DiscardHandler), limit)
+		if elapsed := time.Since(start); elapsed != 0 {
+			t.Errorf("with nothing to write it waited %v", elapsed)
+		}
+	})
+}
