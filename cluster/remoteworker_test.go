@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/actors"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -85,7 +86,10 @@ func TestRemoteWorker_SpreadByFreeSlots(t *testing.T) {
 	node := startNode(t, Config{InMemory: true, Listen: loopbackPeers(t, 1)[0].Address, Partitions: 1, ActivitiesMax: 8, Settings: Settings{ActivityPlacement: "spread"}, Definitions: w.definitions("leader")})
 	dialNodes(t, DialConfig{Definitions: w.definitions("big"), ActivitiesMax: 32}, node)
 	dialNodes(t, DialConfig{Definitions: w.definitions("small"), ActivitiesMax: 8}, node)
-	awaitWorkers(t, node.Client(), 2)
+	eventually(t, "both workers have offered their slots", func() bool {
+		serving := node.partitions[0].servingPartition()
+		return serving != nil && len(actors.WorkerLoads(serving)) == 2
+	})
 	run, err := StartRun(testContext(t), node.Client(), manyActivities, "m", 24)
 	if err != nil {
 		t.Fatal(err)
