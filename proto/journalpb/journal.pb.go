@@ -4734,7 +4734,9 @@ type Quarantine struct {
 	// For people.
 	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	// The cluster time at which it was recorded, in Unix nanoseconds.
-	Since         int64 `protobuf:"varint,6,opt,name=since,proto3" json:"since,omitempty"`
+	Since int64 `protobuf:"varint,6,opt,name=since,proto3" json:"since,omitempty"`
+	// The node whose replica an operator has accepted in place of this one; empty for none.
+	Accepted      string `protobuf:"bytes,7,opt,name=accepted,proto3" json:"accepted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4809,6 +4811,13 @@ func (x *Quarantine) GetSince() int64 {
 		return x.Since
 	}
 	return 0
+}
+
+func (x *Quarantine) GetAccepted() string {
+	if x != nil {
+		return x.Accepted
+	}
+	return ""
 }
 
 // BackupRecord is the outcome of the scheduled backups of a cluster (cluster.Config.Backups) in its
@@ -6984,7 +6993,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\n" +
 	"Comparison\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x12\n" +
-	"\x04from\x18\x02 \x01(\tR\x04from\"\xa3\x01\n" +
+	"\x04from\x18\x02 \x01(\tR\x04from\"\xbf\x01\n" +
 	"\n" +
 	"Quarantine\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x12\n" +
@@ -6992,7 +7001,8 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\texecution\x18\x03 \x01(\x04R\texecution\x12\x19\n" +
 	"\bevent_id\x18\x04 \x01(\x04R\aeventId\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x14\n" +
-	"\x05since\x18\x06 \x01(\x03R\x05since\"\xed\x01\n" +
+	"\x05since\x18\x06 \x01(\x03R\x05since\x12\x1a\n" +
+	"\baccepted\x18\a \x01(\tR\baccepted\"\xed\x01\n" +
 	"\fBackupRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04time\x18\x02 \x01(\x03R\x04time\x12\x1a\n" +

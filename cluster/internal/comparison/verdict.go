@@ -355,9 +355,6 @@ func votersOf(j *journal.Journal) (voters []string) {
 	return voters
 }
 
-// acceptedReason is that of a quarantine, before the node whose replica an operator has accepted.
-const acceptedReason = "an operator accepted the replica of node "
-
 // errSilent means that a node has no view, or has not answered.
 var errSilent = errors.New("the node does not answer or had no view")
 
@@ -378,8 +375,8 @@ func (l *Leader) repair(ctx context.Context, q *journalpb.Quarantine) error {
 		}
 		// A replica that all voters were compared with is copied after a tie only if it was
 		// accepted.
-		v, accepted := decide(votes, set.voters), q.Reason == acceptedReason+l.config.Node
-		if v.isTie() && !accepted && len(set.answers) == set.voters || !v.allows(l.config.Node) {
+		v := decide(votes, set.voters)
+		if v.isTie() && q.Accepted != l.config.Node && len(set.answers) == set.voters || !v.allows(l.config.Node) {
 			return errNotSource
 		}
 		l.step(StepPaused)
@@ -445,7 +442,7 @@ func (l *Leader) Accept(ctx context.Context, instance, node string) error {
 		if voter == node {
 			continue
 		}
-		q := &journalpb.Quarantine{Instance: instance, Node: voter, Reason: acceptedReason + node}
+		q := &journalpb.Quarantine{Instance: instance, Node: voter, Accepted: node, Reason: "an operator accepted the replica of node " + node}
 		if err := l.config.Journal.Quarantine(ctx, q); err != nil {
 			return err
 		}
