@@ -13,7 +13,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -164,34 +163,6 @@ func (b *backupMeasurement) stateFiles() (map[string]int64, error) {
 	return files, err
 }
 
-// A backupSeries is the values of one metric, one of each round.
-type backupSeries struct {
-	name, unit string
-	values     []float64
-}
-
-// A backupTable keeps series in the order in which they were first added to.
-type backupTable []*backupSeries
-
-func (t *backupTable) add(name, unit string, value float64) {
-	for _, s := range *t {
-		if s.name == name {
-			s.values = append(s.values, value)
-			return
-		}
-	}
-	*t = append(*t, &backupSeries{name, unit, []float64{value}})
-}
-
-// addTo adds the median of each series, and its least and largest value.
-func (t *backupTable) addTo(result *measure.Result) {
-	for _, s := range *t {
-		result.Add(measure.Metric{Name: s.name, Unit: s.unit, Value: measure.ExactQuantile(s.values, 0.5)})
-		result.Add(measure.Metric{Name: s.name + ", least", Unit: s.unit, Value: slices.Min(s.values)})
-		result.Add(measure.Metric{Name: s.name + ", most", Unit: s.unit, Value: slices.Max(s.values)})
-	}
-}
-
 const megabytes = "MB/s"
 
 // full measures the disk and full backups, in turn: to nowhere, to a directory, and over the
@@ -202,16 +173,16 @@ func (b *backupMeasurement) full(ctx context.Context, address string) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, remote.Close()) }()
-	var table backupTable
+	var rounds table
 	for round := range backupRounds {
 		b.env.Progress(fmt.Sprintf("the disk and full backups, round %d of %d", round+1, backupRounds))
 		disk, err := measure.MeasureDisk(b.env.Dir, int64(b.env.N)*1_000_000)
 		if err != nil {
 			return err
 		}
-		table.add("disk, write", megabytes, disk.Write/1e6)
-		table.add("disk, read", megabytes, disk.Read/1e6)
-		table.add("disk, copy", megabytes, disk.Copy/1e6)
+		rounds.add("disk, write", megabytes, disk.Write/1e6)
+		rounds.add("disk, read", megabytes, disk.Read/1e6)
+		rounds.add("disk, copy", megabytes, disk.Copy/1e6)
 		for _, of := range []struct {
 			name     string
 			from     *cluster.Client
@@ -226,17 +197,17 @@ func (b *backupMeasurement) full(ctx context.Context, address string) (err error
 				return fmt.Errorf("backup %s: %w", of.name, err)
 			}
 			name := "backup " + of.name
-			table.add(name, megabytes, made.rate/1e6)
-			table.add(name+" ÷ disk", measure.Times, made.rate/of.diskRate)
+			rounds.add(name, megabytes, made.rate/1e6)
+			rounds.add(name+" ÷ disk", measure.Times, made.rate/of.diskRate)
 			if of.to != "" {
-				table.add(name+" ÷ disk, copy", measure.Times, made.rate/disk.Copy)
+				rounds.add(name+" ÷ disk, copy", measure.Times, made.rate/disk.Copy)
 			}
-			table.add(name+": processor time of a MB", measure.Duration, float64(made.processor)/float64(made.bytes)*1e6)
-			table.add(name+": bytes from the disk ÷ bytes", measure.Times, made.fromDisk)
+			rounds.add(name+": processor time of a MB", measure.Duration, float64(made.processor)/float64(made.bytes)*1e6)
+			rounds.add(name+": bytes from the disk ÷ bytes", measure.Times, made.fromDisk)
 			b.result.Add(measure.Metric{Name: name + ": bytes", At: float64(round + 1), Unit: measure.Bytes, Value: float64(made.bytes)})
 		}
 	}
-	table.addTo(b.result)
+	rounds.addTo(b.result)
 	return nil
 }
 
@@ -347,35 +318,24 @@ func (b *backupMeasurement) compareWindows(ctx context.Context) error {
 	if _, err := b.window(ctx, "warm", b.windowLength(), ""); err != nil {
 		return err
 	}
-	var rates, costs []float64
-	for pair := range backupPairs {
-		b.env.Progress(fmt.Sprintf("windows, pair %d of %d", pair+1, backupPairs))
-		var without, with backupWindow
-		length := b.windowLength()
-		for i := range 2 {
-			dir := ""
-			if (pair+i)%2 == 1 { // the order alternates, against drift
-				dir = b.sinkDir
-			}
-			w, err := b.window(ctx, fmt.Sprint("window-", 2*pair+i), length, dir)
-			if err != nil {
-				return err
-			}
-			if length = w.took; dir == "" {
-				without = w
-			} else {
-				with = w
-			}
+	var length time.Duration // of the second window of a pair: that of the first
+	work := measure.Metric{Name: "backup to a directory beside hello5", Unit: megabytes}
+	pairs, err := b.env.pairWindows(b.result, "backups", backupPairs, work, func(number int, with bool) (window, error) {
+		if number%2 == 0 {
+			length = b.windowLength()
 		}
-		rates = append(rates, with.rate/without.rate)
-		costs = append(costs, with.processor/without.processor)
-		at := float64(pair + 1)
-		b.result.Add(measure.Metric{Name: "hello5 without backups", At: at, Unit: measure.PerSecond, Value: without.rate})
-		b.result.Add(measure.Metric{Name: "hello5 with backups", At: at, Unit: measure.PerSecond, Value: with.rate})
-		b.result.Add(measure.Metric{Name: "backup to a directory beside hello5", At: at, Unit: megabytes, Value: with.backup / 1e6})
+		dir := ""
+		if with {
+			dir = b.sinkDir
+		}
+		w, err := b.window(ctx, fmt.Sprint("window-", number), length, dir)
+		length = w.took
+		return w, err
+	})
+	if err != nil {
+		return err
 	}
-	addQuartiles(b.result, "hello5 with backups ÷ without: rate", rates)
-	addQuartiles(b.result, "hello5 with backups ÷ without: processor time each", costs)
+	addQuartiles(b.result, "hello5 with backups ÷ without: processor time each", processorRatios(pairs))
 	return nil
 }
 
@@ -383,17 +343,9 @@ func (b *backupMeasurement) windowLength() time.Duration {
 	return max(backupWindowMin, min(backupWindowLimit, time.Duration(b.env.N)*time.Second/backupWindowMB))
 }
 
-// A backupWindow is one of the compared parts of the run.
-type backupWindow struct {
-	took      time.Duration
-	rate      float64 // of sequences
-	processor float64 // of this process, for each sequence
-	backup    float64 // bytes of backups per second
-}
-
 // window runs sequences for a time. If dir is set, full backups are written to it, and the window
-// ends with the one that is written when the time is over.
-func (b *backupMeasurement) window(ctx context.Context, name string, length time.Duration, dir string) (w backupWindow, err error) {
+// ends with the one that is written when the time is over. Its work is their megabytes.
+func (b *backupMeasurement) window(ctx context.Context, name string, length time.Duration, dir string) (w window, err error) {
 	if err := measure.DropCached(b.env.Dir); err != nil {
 		return w, err
 	}
@@ -426,7 +378,7 @@ func (b *backupMeasurement) window(ctx context.Context, name string, length time
 	}
 	w.took = meter.Elapsed()
 	n := float64(max(ended.Load(), 1))
-	w.rate, w.backup = n/w.took.Seconds(), float64(bytes)/w.took.Seconds()
+	w.rate, w.work = n/w.took.Seconds(), float64(bytes)/1e6/w.took.Seconds()
 	w.processor = (measure.ProcessorTime() - processor).Seconds() / n
 	stop()
 	workers.Wait()

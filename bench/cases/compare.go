@@ -17,8 +17,6 @@ const (
 	// How many rounds of comparisons are measured alone, and how many pairs of windows with and
 	// without them there are.
 	compareRounds, comparePairs = 4, 5
-	// How many sequences a window has, at most.
-	compareWindowMax = 20_000
 	// How long idle nodes are measured, which depends on N.
 	compareIdleMin, compareIdleMax = 200 * time.Millisecond, 10 * time.Second
 )
@@ -81,7 +79,7 @@ func (m *comparisonMeasurement) rounds(ctx context.Context) error {
 		return err
 	}
 	idle := (measure.ProcessorTime() - processor).Seconds() / time.Since(began).Seconds()
-	var table backupTable
+	var rounds table
 	for measured := 0; measured < compareRounds; {
 		m.env.Progress(fmt.Sprintf("round %d of %d", measured+1, compareRounds))
 		processor, began := measure.ProcessorTime(), time.Now()
@@ -96,42 +94,29 @@ func (m *comparisonMeasurement) rounds(ctx context.Context) error {
 		took := time.Since(began)
 		used := max(0, (measure.ProcessorTime()-processor).Seconds()-idle*took.Seconds())
 		thousands := float64(instances) / 1_000
-		table.add("processor time of 1,000 instances", measure.Duration, used/thousands*1e9)
-		table.add("bytes of 1,000 instances, each replica", measure.Bytes, float64(bytes)/thousands)
-		table.add("requested round", measure.Duration, float64(took))
+		rounds.add("processor time of 1,000 instances", measure.Duration, used/thousands*1e9)
+		rounds.add("bytes of 1,000 instances, each replica", measure.Bytes, float64(bytes)/thousands)
+		rounds.add("requested round", measure.Duration, float64(took))
 	}
-	table.addTo(m.result)
+	rounds.addTo(m.result)
 	m.result.Add(measure.Metric{Name: "processor time of idle nodes in a second", Unit: measure.Duration, Value: idle * 1e9})
 	return nil
 }
 
 // windows runs sequences with and without comparisons alternately.
 func (m *comparisonMeasurement) windows(ctx context.Context) error {
-	n := min(m.env.N, compareWindowMax)
+	n := min(m.env.N, windowMax)
 	if _, err := m.window(ctx, 0, min(n, warmUpMax), false); err != nil {
 		return err
 	}
-	var rates, costs []float64
-	for pair := range comparePairs {
-		m.env.Progress(fmt.Sprintf("windows, pair %d of %d", pair+1, comparePairs))
-		var of [2]window // without and with comparisons
-		for i := range 2 {
-			with := (pair + i) % 2 // the order alternates, against drift
-			w, err := m.window(ctx, 1+2*pair+i, n, with == 1)
-			if err != nil {
-				return err
-			}
-			of[with] = w
-		}
-		rates = append(rates, of[1].rate/of[0].rate)
-		costs = append(costs, float64(of[1].processor)/float64(of[0].processor))
-		at := float64(pair + 1)
-		m.result.Add(measure.Metric{Name: "hello5 without comparisons", At: at, Unit: measure.PerSecond, Value: of[0].rate})
-		m.result.Add(measure.Metric{Name: "hello5 with comparisons", At: at, Unit: measure.PerSecond, Value: of[1].rate})
-		m.result.Add(measure.Metric{Name: "instances compared each second", At: at, Unit: measure.Count, Value: of[1].work})
+	work := measure.Metric{Name: "instances compared each second", Unit: measure.Count}
+	pairs, err := m.env.pairWindows(m.result, "comparisons", comparePairs, work, func(number int, compare bool) (window, error) {
+		return m.window(ctx, 1+number, n, compare)
+	})
+	if err != nil {
+		return err
 	}
-	addQuartiles(m.result, "hello5 with comparisons ÷ without: rate", rates)
-	addQuartiles(m.result, "hello5 with comparisons ÷ without: processor time", costs)
+	addQuartiles(m.result, "hello5 with comparisons ÷ without: processor time", processorRatios(pairs))
 	return nil
 }
 
@@ -148,7 +133,7 @@ func (m *comparisonMeasurement) window(ctx context.Context, number, n int, compa
 	meter, processor := measure.StartMeter(), measure.ProcessorTime()
 	_, err = m.env.burst(ctx, "sequences", n, m.env.C, m.callSequence(fmt.Sprint("window-", number), 5))
 	w.took = meter.Elapsed()
-	w.rate, w.processor = float64(n)/w.took.Seconds(), measure.ProcessorTime()-processor
+	w.rate, w.processor = float64(n)/w.took.Seconds(), (measure.ProcessorTime()-processor).Seconds()/float64(n)
 	w.work = float64(compared.Load()) / w.took.Seconds()
 	stop()
 	rounds.Wait()
