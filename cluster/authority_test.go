@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -13,7 +11,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/tenuto-dev/tenuto/cluster/internal/keytest"
+	"github.com/tenuto-dev/tenuto/internal/keytest"
 )
 
 // An authority signs certificates for tests.
@@ -50,18 +48,10 @@ func (r *replaceableKeys) replace(keys *Keys) {
 // writeKeyFiles writes a certificate, its key and authorities to files.
 func writeKeyFiles(t testing.TB, dir string, certificate *tls.Certificate, authorities ...authority) (paths [3]string) {
 	t.Helper()
-	key, err := x509.MarshalPKCS8PrivateKey(certificate.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var roots []byte
+	var content [3][]byte
+	content[0], content[1] = keytest.PEM(t, certificate)
 	for _, a := range authorities {
-		roots = append(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.Certificate.Raw})...)
-	}
-	content := [][]byte{
-		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Certificate[0]}),
-		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
-		roots,
+		content[2] = append(content[2], a.PEM()...)
 	}
 	for i, name := range []string{"node.crt", "node.key", "roots.crt"} {
 		paths[i] = filepath.Join(dir, name)

@@ -15,7 +15,7 @@ import (
 )
 
 // A copy of a bulk job would act without the right of its action: again on behalf of the one who
-// started the job, or with another input on behalf of anybody.
+// started the job, or with another input on behalf of any caller.
 func TestAuthorize_NoCopyOfBulkJob(t *testing.T) {
 	trusted := newAuthority(t)
 	nodes, _ := startWithTLS(t, trusted, func(_ int, config *Config) {

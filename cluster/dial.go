@@ -15,7 +15,6 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
 	"github.com/tenuto-dev/tenuto/cluster/internal/membership"
@@ -428,7 +427,7 @@ func (r *remoteTransport) askAnyNode(ctx context.Context, request *clusterpb.Req
 // the cluster has continued as that one.
 func (r *remoteTransport) send(ctx context.Context, address string, request *clusterpb.Request) *clusterpb.Response {
 	if request.GetMembers() == nil {
-		request = shallowCopy(request)
+		request = request.ShallowCopy()
 		request.Lineage = r.seenLineage()
 		request.Protocol = requestProtocol(protocolVersion, request)
 	}
@@ -441,16 +440,6 @@ func (r *remoteTransport) send(ctx context.Context, address string, request *clu
 		_ = r.followLineages(slices.DeleteFunc(response.Lineages, func(id string) bool { return id == "" })) // the call is retried
 	}
 	return response
-}
-
-// shallowCopy returns a copy of a request, which shares what the fields refer to.
-func shallowCopy(request *clusterpb.Request) *clusterpb.Request {
-	c := new(clusterpb.Request)
-	request.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
-		c.ProtoReflect().Set(field, value)
-		return true
-	})
-	return c
 }
 
 // seenLineage returns the lineage that the client has seen, "" for none.

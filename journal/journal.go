@@ -272,7 +272,7 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 	logs, stable, err := raftlog.Open(stores.logs, stores.stable, j.failStop, j.disk, j.config.SnapshotBytes)
 	if err == nil {
 		j.logs = logs
-		j.machine, err = (&stateLoader{&j.config, stores.snapshotsOnDisk, logs, &j.stats}).open(ctx)
+		j.machine, err = (&stateLoader{&j.config, stores.snapshotsOnDisk, logs, logs.Checked.Configurations, &j.stats}).open(ctx)
 	}
 	if err == nil {
 		j.lineages.machine, j.lineages.logs = j.machine, logs

@@ -319,7 +319,7 @@ func (s *Survivor) read(c *Config) error {
 		}
 		s.Index, s.Term = last, log.Term
 	}
-	configurations := append(raftlog.ConfigurationsInLog(s.logs), s.stores.snapshotsOnDisk.Configurations()...)
+	configurations := append(s.logs.Checked.Configurations(), s.stores.snapshotsOnDisk.Configurations()...)
 	if len(configurations) == 0 {
 		return &DamagedError{Path: c.Dir, Reason: "it names no members: its node has never been a member"}
 	}

@@ -256,7 +256,7 @@ func TestRecovery_FindsGapBetweenSnapshotAndLog(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		r := &stateLoader{&Config{}, snapshots, log, &stats{}}
+		r := &stateLoader{&Config{}, snapshots, log, nil, &stats{}}
 		gap, err := r.findGap(c.applied, c.believed)
 		var damaged *DamagedError
 		if errors.As(err, &damaged) != c.damaged || err != nil && !c.damaged {

@@ -290,7 +290,7 @@ func wantRecovered(t *testing.T, fs vfs.FS, dir string, n int, current uint64, d
 			t.Fatal(err)
 		}
 	}
-	machine, err := (&stateLoader{&c, snapshots, log, &stats{}}).open(t.Context())
+	machine, err := (&stateLoader{&c, snapshots, log, func() []raft.Configuration { return nil }, &stats{}}).open(t.Context())
 	if err != nil {
 		t.Fatalf("cut at write %d: %s: %v", n, dir, err)
 	}

@@ -28,6 +28,7 @@ type stateLoader struct {
 	config    *Config
 	snapshots *snapshot.Store
 	logs      raft.LogStore
+	inLog     func() []raft.Configuration // those in logs, latest first
 	stats     *stats
 }
 
@@ -97,7 +98,7 @@ func (r *stateLoader) fillGap(ctx context.Context, machine *state.Machine) error
 		Cluster: r.config.Cluster, Node: r.config.Node, Dial: r.dial, Timeout: r.config.RepairTimeout,
 		Snapshots: r.snapshots, MinIndex: gap.minIndex, Logger: r.config.Logger,
 	}
-	if _, err := asking.Run(ctx, peerAddresses(r.config, r.snapshots, raftlog.ConfigurationsInLog(r.logs))); err != nil {
+	if _, err := asking.Run(ctx, peerAddresses(r.config, r.snapshots, r.inLog())); err != nil {
 		return &RepairError{Damage: gap.damagedError(), Err: err}
 	}
 	r.stats.stateFetches.Add(1)

@@ -247,6 +247,7 @@ func verifyFile(t *testing.T, dir backup.Directory, name string, instances uint6
 func TestPlan_NodeIsKilled(t *testing.T) {
 	dir := backup.Directory(t.TempDir())
 	nodes, client := startProcesses(t, string(dir))
+	started := time.Now()
 	partial := func() []string {
 		left, err := filepath.Glob(filepath.Join(string(dir), "*.partial"))
 		if err != nil {
@@ -275,9 +276,9 @@ func TestPlan_NodeIsKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, e := range entries {
-		instances := uint64(0) // one may have been made before all instances were started
-		if i == len(entries)-1 {
+	for _, e := range entries {
+		instances := uint64(0)
+		if e.Time.After(started) { // the others were made while instances were still started
 			instances = processInstances
 		}
 		verifyFile(t, dir, e.Name, instances)

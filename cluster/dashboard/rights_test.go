@@ -12,9 +12,9 @@ import (
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/dashboard"
-	"github.com/tenuto-dev/tenuto/cluster/internal/keytest"
 	"github.com/tenuto-dev/tenuto/cluster/operate"
 	"github.com/tenuto-dev/tenuto/cluster/schedule"
+	"github.com/tenuto-dev/tenuto/internal/keytest"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 

@@ -14,8 +14,8 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/clustertest"
 	"github.com/tenuto-dev/tenuto/cluster/internal/access"
-	"github.com/tenuto-dev/tenuto/cluster/internal/keytest"
 	"github.com/tenuto-dev/tenuto/cluster/operate"
+	"github.com/tenuto-dev/tenuto/internal/keytest"
 )
 
 func TestDrain_MovesAllPartitionsAndLosesNoCall(t *testing.T) {

@@ -71,7 +71,7 @@ type Operation struct {
 // WithPrincipal returns a context whose calls are recorded as made on behalf of a user, in addition
 // to the program that makes them: "client gw for alice", or "local for alice" without TLS. It
 // applies to the functions of this package and to all calls of a client that the history shows. The
-// name has 1 to 256 bytes of UTF-8 without control characters; an empty one names nobody. It
+// name has 1 to 256 bytes of UTF-8 without control characters; an empty one names no user. It
 // authorizes nothing: the rights are those of the program.
 func WithPrincipal(ctx context.Context, name string) context.Context {
 	return access.WithUser(ctx, name)

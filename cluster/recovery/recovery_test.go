@@ -19,8 +19,8 @@ import (
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/backup"
-	"github.com/tenuto-dev/tenuto/cluster/internal/keytest"
 	"github.com/tenuto-dev/tenuto/cluster/recovery"
+	"github.com/tenuto-dev/tenuto/internal/keytest"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/replay"
 )

@@ -1,79 +1,16 @@
 package main
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
-	"net/url"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/tenuto-dev/tenuto/internal/keytest"
 )
-
-// An authority signs certificates of nodes and clients.
-type authority struct {
-	t           *testing.T
-	key         *ecdsa.PrivateKey
-	certificate *x509.Certificate
-}
-
-func newAuthority(t *testing.T, name string) *authority {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &authority{t: t, key: key, certificate: &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}}
-	a.certificate, err = x509.ParseCertificate(a.sign(a.certificate, &key.PublicKey))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
-}
-
-func (a *authority) sign(template *x509.Certificate, public *ecdsa.PublicKey) []byte {
-	a.t.Helper()
-	encoded, err := x509.CreateCertificate(rand.Reader, template, a.certificate, public, a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return encoded
-}
-
-// issue returns the files of a certificate and its key for an owner, such as node/tenuto-0.
-func (a *authority) issue(owner string) (certificate, key []byte) {
-	a.t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	encoded, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	signed := a.sign(&x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), URIs: []*url.URL{{Scheme: "tenuto", Host: "tenuto", Path: "/" + owner}},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
-	}, &private.PublicKey)
-	return encodePEM("CERTIFICATE", signed), encodePEM("PRIVATE KEY", encoded)
-}
-
-func encodePEM(kind string, content []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: content})
-}
 
 // A secret is a mounted Secret, with the keys of all pods and a worker: a directory whose files are
 // symbolic links through ..data, which is replaced at once when the Secret changes, as the kubelet
@@ -86,18 +23,18 @@ type secret struct {
 }
 
 // update replaces the content: certificates by an authority, trusted are the given ones.
-func (s *secret) update(by *authority, trusted ...*authority) {
+func (s *secret) update(by *keytest.Authority, trusted ...*keytest.Authority) {
 	s.t.Helper()
 	s.next++
 	version := fmt.Sprint("..version-", s.next)
 	content := map[string][]byte{}
 	for _, a := range trusted {
-		content["ca.crt"] = append(content["ca.crt"], encodePEM("CERTIFICATE", a.certificate.Raw)...)
+		content["ca.crt"] = append(content["ca.crt"], a.PEM()...)
 	}
-	content["worker.crt"], content["worker.key"] = by.issue("client/worker")
+	content["worker.crt"], content["worker.key"] = keytest.PEM(s.t, by.Client("worker"))
 	for i := range s.pods {
 		name := fmt.Sprint("tenuto-", i)
-		content[name+".crt"], content[name+".key"] = by.issue("node/" + name)
+		content[name+".crt"], content[name+".key"] = keytest.PEM(s.t, by.Node(name))
 	}
 	check := func(err error) {
 		if err != nil {
@@ -126,14 +63,12 @@ func (s *secret) arguments(name string) []string {
 }
 
 // presents reports whether a pod's certificate is by an authority.
-func (d *deployment) presents(i int, by *authority) bool {
-	roots := x509.NewCertPool()
-	roots.AddCert(by.certificate)
+func (d *deployment) presents(i int, by *keytest.Authority) bool {
 	found := false
 	connection, err := tls.Dial("tcp", d.at(i), &tls.Config{
 		InsecureSkipVerify: true, // a node's certificate names its ID, not its host: verified below
 		VerifyConnection: func(state tls.ConnectionState) error {
-			_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots})
+			_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: by.Roots()})
 			found = err == nil
 			return err
 		},
@@ -149,7 +84,7 @@ func (d *deployment) presents(i int, by *authority) bool {
 func TestPods_KeysOfMountedSecretAreReplaced(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t, 3)
-	before, after := newAuthority(t, "before"), newAuthority(t, "after")
+	before, after := keytest.NewAuthority(t), keytest.NewAuthority(t)
 	d.secret = &secret{t: t, dir: t.TempDir(), pods: len(d.pods)}
 	d.secret.update(before, before)
 	for i := range d.pods {

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
 	"math/big"
 	"net/url"
 	"testing"
@@ -77,6 +78,23 @@ func (a *Authority) Roots() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.Certificate)
 	return pool
+}
+
+// PEM returns the content of the authority's file.
+func (a *Authority) PEM() []byte { return encodePEM("CERTIFICATE", a.Certificate.Raw) }
+
+// PEM returns the content of the files of a certificate and its key.
+func PEM(t testing.TB, of *tls.Certificate) (certificate, key []byte) {
+	t.Helper()
+	encoded, err := x509.MarshalPKCS8PrivateKey(of.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return encodePEM("CERTIFICATE", of.Certificate[0]), encodePEM("PRIVATE KEY", encoded)
+}
+
+func encodePEM(kind string, content []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: content})
 }
 
 func newKey(t testing.TB) *ecdsa.PrivateKey {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/tenuto-dev/tenuto/cluster/internal/admission"
 )
 
 // Bounds of pauses; bench/RESULTS.md has what they cost a backup, and what they save the node.
@@ -26,12 +28,8 @@ type pacer struct {
 // pause waits if the node has applied an entry since the latest read. The error is that of ctx.
 func (p *pacer) pause(ctx context.Context) error {
 	if wait := p.next(); wait > 0 {
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := admission.Sleep(ctx, nil, wait); err != nil {
+			return err
 		}
 	}
 	p.mu.Lock()

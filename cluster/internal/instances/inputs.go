@@ -181,8 +181,7 @@ func (i *Inputs) CheckRunOptions() error {
 	return fmt.Errorf("%w: options Retry and Summary of a run need protocol %d on every member", journal.ErrProtocol, state.RunOptionsProtocol)
 }
 
-// checkOperable returns an error for an activity of the engine, which nobody completes from
-// outside.
+// checkOperable returns an error for an activity of the engine, which no call can complete.
 func checkOperable(scheduled *journalpb.Event) error {
 	if strings.HasPrefix(scheduled.GetActivityScheduled().GetName(), schedules.ReservedPrefix) {
 		return &replay.InvalidError{Field: "operation", Reason: "is an activity of the engine, which cannot be completed from outside"}

@@ -514,20 +514,3 @@ func (c *Checked) Configurations() (all []raft.Configuration) {
 	}
 	return all
 }
-
-// ConfigurationsInLog returns the configurations in a log, latest first. It stops at an unreadable
-// entry: a later reader of the log reports it.
-func ConfigurationsInLog(logs raft.LogStore) (all []raft.Configuration) {
-	first, _ := logs.FirstIndex()
-	last, _ := logs.LastIndex()
-	for index := last; index >= first && index > 0; index-- {
-		var log raft.Log
-		if err := logs.GetLog(index, &log); err != nil {
-			break
-		}
-		if log.Type == raft.LogConfiguration {
-			all = append(all, raft.DecodeConfiguration(log.Data))
-		}
-	}
-	return all
-}
