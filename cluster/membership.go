@@ -397,6 +397,7 @@ func (h *memberHandler) handleJoin(ctx context.Context, protocol uint32, r *clus
 	if err := h.checkMemberProtocol(r.Node, protocol); err != nil {
 		return nil, err
 	}
+	listed := h.journal.NodeAt(r.Address) == r.Node
 	err := ErrNotMember
 	if !r.NewNode {
 		err = h.journal.MoveMember(ctx, peerOf(r))
@@ -410,7 +411,9 @@ func (h *memberHandler) handleJoin(ctx context.Context, protocol uint32, r *clus
 	if err != nil {
 		return nil, err
 	}
-	h.partition.node.config.Logger.Info("node announced", "member", r.Node, "address", r.Address, "new", r.NewNode)
+	if !listed { // a node announces itself again and again until it learns that it is listed
+		h.partition.node.config.Logger.Info("node announced", "member", r.Node, "address", r.Address, "new", r.NewNode)
+	}
 	return joinResponse(), nil
 }
 

@@ -9,8 +9,11 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/raft"
 
 	"github.com/tenuto-dev/tenuto/journal/internal/networktest"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftnode"
@@ -286,14 +289,21 @@ func TestLogging_RaftContactMessagesAreDebug(t *testing.T) {
 	logger := raftnode.NewLogger(slog.New(slog.NewTextHandler(&text, nil)), false)
 	logger.Error("failed to heartbeat to", "peer", "b", "error", errors.New("rejected"))
 	logger.Error("failed to decode incoming command", "error", fmt.Errorf("read: %w", net.ErrClosed))
+	logger.Error("failed to decode incoming command", "error", &net.OpError{Op: "read", Err: syscall.ETIMEDOUT})
+	logger.Error("failed to install snapshot", "peer", "b", "error", &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED})
+	logger.Error("failed to get log", "index", 1, "error", raft.ErrLogNotFound)
+	logger.Error("failed to take snapshot", "error", errors.New("cannot take snapshot now, wait until the configuration entry at 2 has been applied"))
 	logger.Warn("heartbeat timeout reached, starting election")
 	if text.Len() > 0 {
 		t.Errorf("shown: %s", text.String())
 	}
 	logger.Error("failed to decode incoming command", "error", errors.New("no message"))
 	logger.Error("failed to append to logs", "error", errors.New("no space"))
+	logger.Error("failed to install snapshot", "peer", "b", "error", errors.New("no space"))
+	logger.Error("failed to get log", "index", 1, "error", errors.New("damaged"))
+	logger.Error("failed to take snapshot", "error", errors.New("no space"))
 	logger.Warn("failed to restore snapshot")
-	if got := text.String(); strings.Count(got, "level=ERROR") != 2 || strings.Count(got, "level=WARN") != 1 {
+	if got := text.String(); strings.Count(got, "level=ERROR") != 5 || strings.Count(got, "level=WARN") != 1 {
 		t.Errorf("shown: %s", got)
 	}
 }

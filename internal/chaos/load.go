@@ -34,8 +34,10 @@ var workloads = []struct {
 }
 
 const (
-	// How long a call is retried, across all faults.
-	callTimeout = 90 * time.Second
+	// How long a call is retried: longer than the longest fault, in which no node may run.
+	callTimeout = faultTimeout + recoveryTimeout
+	// How long a driver waits for an instance that another one starts.
+	startedTimeout = 90 * time.Second
 	// The longest pause of a client between two instances.
 	thinkTimeMax = 60 * time.Millisecond
 	// One chain or fan in purgeShare is purged, one in terminateShare is terminated.
@@ -247,7 +249,7 @@ func (d *driver) driveRelay(id string) {
 
 // retryWhile repeats a call while it is rejected with a transient code.
 func (d *driver) retryWhile(transient string, call func() evidence.Call) {
-	deadline := d.fleet.log.Now() + callTimeout
+	deadline := d.fleet.log.Now() + startedTimeout
 	for call().Code == transient && d.fleet.log.Now() < deadline && d.load.callCtx.Err() == nil {
 		sleep(d.load.callCtx, thinkTimeMax)
 	}

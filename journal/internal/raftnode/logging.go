@@ -39,7 +39,7 @@ type slogSink struct {
 func (s slogSink) Accept(name string, level hclog.Level, message string, args ...any) {
 	var as slog.Level
 	switch {
-	case level >= hclog.Warn && isContactMessage(message), level >= hclog.Warn && isConnectionEndMessage(message, args):
+	case level >= hclog.Warn && isHealthy(message, args):
 		as = slog.LevelDebug
 	case level >= hclog.Error:
 		as = slog.LevelError
@@ -70,22 +70,33 @@ func isContactMessage(message string) bool {
 	return slices.ContainsFunc(contactMessages, func(begin string) bool { return strings.HasPrefix(message, begin) })
 }
 
-// isConnectionEndMessage reports whether a message only says that a connection ended while the
-// library read from it or wrote to it.
-func isConnectionEndMessage(message string, args []any) bool {
-	if message != "failed to decode incoming command" && message != "failed to flush response" {
-		return false
+// isHealthy reports whether healthy operations make the library log the message, with the error
+// among its arguments.
+func isHealthy(message string, args []any) bool {
+	if isContactMessage(message) {
+		return true
 	}
+	var err error
 	for _, arg := range args {
-		if err, ok := arg.(error); ok {
-			return isConnectionEndError(err)
+		if e, ok := arg.(error); ok {
+			err = e
 		}
+	}
+	switch message {
+	case "failed to decode incoming command", "failed to flush response":
+		return isConnectionEndError(err)
+	case "failed to install snapshot":
+		return errors.As(err, new(*net.OpError))
+	case "failed to get log": // a member needs a snapshot; where a missing entry is a fault, the library panics
+		return errors.Is(err, raft.ErrLogNotFound)
+	case "failed to take snapshot": // the latest change of members is not applied yet; the library has no error value
+		return err != nil && strings.HasPrefix(err.Error(), "cannot take snapshot now")
 	}
 	return false
 }
 
 func isConnectionEndError(err error) bool {
-	for _, end := range []error{net.ErrClosed, io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, raft.ErrTransportShutdown, syscall.ECONNRESET, syscall.EPIPE, os.ErrDeadlineExceeded} {
+	for _, end := range []error{net.ErrClosed, io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, raft.ErrTransportShutdown, syscall.ECONNRESET, syscall.EPIPE, syscall.ETIMEDOUT, os.ErrDeadlineExceeded} {
 		if errors.Is(err, end) {
 			return true
 		}
