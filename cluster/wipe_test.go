@@ -179,6 +179,7 @@ func recordOnMajority(t *testing.T, partitions int, secure bool) (ctx context.Co
 	for i := range peers {
 		config := peerConfig(t, peers, i, definitions()...)
 		config.Partitions = partitions
+		config.harness.HeartbeatTimeout = time.Second // two nodes of three must not miss heartbeats on few processors
 		if secure {
 			config.TLS, config.Settings.RequireJoinToken = authority.keys(authority.Node(config.NodeID)), true
 		}
