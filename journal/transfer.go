@@ -9,7 +9,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// TransferLeadership transfers leadership to the follower that lags least and returns when this
+// TransferLeadership transfers leadership to the follower that is least behind and returns when this
 // node no longer leads. Appends are rejected with ErrNotLeader meanwhile. The Raft library aborts a
 // transfer after the election timeout; a busy follower may need longer, so three are tried. If ctx
 // ends first, the transfer in progress continues. It returns ErrNotLeader on a node that does not
