@@ -54,9 +54,9 @@ func PlanDrain(ctx context.Context, client *cluster.Client, node string) ([]Tran
 
 // Drain moves the leadership of every partition that a node leads to other voters that are alive
 // and at most [DrainBehindMax] entries behind, one partition after the other. Each goes to the node
-// that then leads fewest, and of these to the one that is least behind. It returns what was moved, when
-// the new leaders serve it. A node that leads nothing is drained: the result is empty and the error
-// nil.
+// that then leads fewest, and of these to the one that is least behind. It returns what was moved,
+// when the new leaders serve it. A node that leads nothing is drained: the result is empty and the
+// error nil.
 //
 // The node keeps its votes. A later election, or the nodes when they spread leadership evenly, may
 // make it lead again. To restart it, call [cluster.Node.Stop] afterwards, which hands over what the

@@ -19,10 +19,10 @@ const (
 )
 
 // SetRole sets the role of a member until it is set again, or lets the cluster decide with
-// [RoleAuto]. It returns when that is recorded. The cluster follows as soon as it can without losing
-// redundancy: a member gets a vote when it has caught up and answered for 10 s, or for half of
-// cluster.Settings.ReplaceVoterAfter if that is less, and then another one loses its vote. If that one leads, it transfers leadership first.
-// [cluster.Client.Members] shows the roles.
+// [RoleAuto]. It returns when that is recorded. The cluster follows as soon as it can without
+// losing redundancy: a member gets a vote when it has caught up and answered for 10 s, or for half
+// of cluster.Settings.ReplaceVoterAfter if that is less, and then another one loses its vote. If
+// that one leads, it transfers leadership first. [cluster.Client.Members] shows the roles.
 //
 // A member that is set to RoleStandby never gets a vote, whatever happens to the others. One that
 // is set to RoleVoter is replaced while it is gone, and gets its vote back when it returns. Setting

@@ -26,8 +26,8 @@
 //	digest     = SHA-256 of "tenuto execution 1", 0x00, instance, number, event*, count of events
 //
 // Each text, each event, and statement, signature and key in the proof are preceded by their
-// length. Events are encoded tenuto.journal.v1.Event, as stored. position counts, from 0, the leaves
-// before that of the instance: the statement covers the instances with IDs from "from" up to but
-// not including "to", in order. number is that of the execution whose events follow. The signature
-// is of the statement. [Check] accepts no other bytes.
+// length. Events are encoded tenuto.journal.v1.Event, as stored. position counts, from 0, the
+// leaves before that of the instance: the statement covers the instances with IDs from "from" up to
+// but not including "to", in order. number is that of the execution whose events follow. The
+// signature is of the statement. [Check] accepts no other bytes.
 package proof
