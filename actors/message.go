@@ -34,12 +34,13 @@ type Message struct {
 	FreshID bool
 	// Retry asks a stalled instance to try to continue. If it stalls again, the message is answered
 	// with the reason.
-	Retry      bool
-	withdrawal *withdrawal
+	Retry bool
 	// Copy makes the message a request for a run whose history begins with a copy. It names the
 	// source, the last event to copy, and the request ID. If the target still runs, it is
 	// terminated. nil for all other messages.
 	Copy *journalpb.CopyHistory
+	// withdrawal is set for an update that was taken out of a turn; nil for all other messages.
+	withdrawal *withdrawal
 	// Done is called once with the answer, from any goroutine. It must not block. It may be nil.
 	Done func(Answer)
 }

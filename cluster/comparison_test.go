@@ -150,7 +150,7 @@ func expectSound(t *testing.T, nodes []*Node) {
 func TestVerify_EqualReplicas(t *testing.T) {
 	nodes, _ := startCompared(t, 3)
 	status := verify(t, nodes[1].Client())
-	if len(status.Differences) > 0 || status.Instances != 10 || status.Events < 60 || status.Voters != 3 || len(status.Digests) == 0 {
+	if len(status.Differences) > 0 || status.Instances != 10 || status.Events < 60 || status.Voters != 3 || len(status.Roots) == 0 {
 		t.Errorf("%v", status)
 	}
 }
@@ -331,7 +331,7 @@ func TestVerify_WithoutAVoter(t *testing.T) {
 		t.Fatal(err)
 	}
 	status := verify(t, leader.Client())
-	if len(status.Differences) > 0 || status.Replicas != 2 || status.Voters != 3 || len(status.Digests) == 0 {
+	if len(status.Differences) > 0 || status.Replicas != 2 || status.Voters != 3 || len(status.Roots) == 0 {
 		t.Errorf("%v", status)
 	}
 	if quarantines := leader.partitions[0].journal.Quarantines(); len(quarantines) > 0 {

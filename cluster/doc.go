@@ -11,9 +11,12 @@
 // One node with a directory is a complete system. Three tolerate the loss of one. [Dial] makes a
 // client, with the same guarantees, in a program that embeds no node.
 //
-// Guides in cluster/docs: security.md (TLS, members, join tokens, directories), time.md,
-// overload.md, partitions.md, schedules.md, troubleshooting.md (every error), step.md (one step
-// through the code); METRICS.md. Packages: schedule, filter (as text), operate (repairs), bulk.
+// Guides in cluster/docs: operating.md (incidents, voters, backups, recovery), runbooks.md,
+// troubleshooting.md (every error), security.md (TLS, members, join tokens, directories), time.md,
+// overload.md, partitions.md (also upgrades), schedules.md, dashboard.md, step.md (one step through
+// the code); METRICS.md. Packages: operate (repairs and operations), bulk, schedule, filter
+// (filters as text), backup, recovery, proof (signed histories), discovery, dashboard, prometheus;
+// clustertest for tests.
 //
 // # Guarantees
 //

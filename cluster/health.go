@@ -102,14 +102,14 @@ type Health struct {
 	BackupFailures uint64    `json:"backup_failures,omitempty"`
 	BackupError    string    `json:"-"`
 	// Lineage is the ID of the latest lineage of the cluster, since LineageSince; "" if the cluster
-	// was neither restored nor recovered. If another node continues it as a later one, the node has
-	// Failed, and Err is a journal.LineageError.
+	// was neither restored nor recovered. A node that has heard of a later one has Failed, and Err
+	// is a journal.LineageError.
 	Lineage      string    `json:"lineage,omitempty"`
 	LineageSince time.Time `json:"lineage_since,omitzero"`
 	// NextProtocol is a protocol that every member speaks and the cluster does not use yet, 0 if
-	// there is none. The cluster uses it by itself at NextProtocolAt, in cluster time, or when an
-	// operator confirms it (package operate, Finalize); until then members may return to the
-	// previous build. They do not affect Ready.
+	// there is none. The cluster uses it by itself at NextProtocolAt, in cluster time, or after a
+	// call of operate.Finalize; until then members may return to the previous build. They do not
+	// affect Ready.
 	NextProtocol   uint32    `json:"next_protocol,omitempty"`
 	NextProtocolAt time.Time `json:"next_protocol_at,omitzero"`
 	// Draining means that the node is stopping or has stopped.

@@ -286,14 +286,14 @@ func comparisonConfig(pa *partition, p *actors.Partition, epoch uint64) comparis
 		Node: pa.node.config.NodeID, Partition: pa.number, Journal: pa.journal, Epoch: epoch, Ask: askInPartition(pa), Dir: pa.node.config.partitionDir(pa.number),
 		HandOver: pa.handOver, Retry: p.Retry, Stats: &pa.comparisonStats, Logger: pa.node.config.Logger, Interval: interval,
 		Step: pa.node.config.harness.RepairStep,
-		Sign: func(ctx context.Context, s *statement.Statement) (*clusterpb.SignedDigest, error) {
+		Sign: func(ctx context.Context, s *statement.Statement) (*clusterpb.SignedRoot, error) {
 			return sign(ctx, pa, s)
 		},
 	}
 }
 
 // sign signs a statement of this node as the leader of a partition.
-func sign(ctx context.Context, pa *partition, s *statement.Statement) (*clusterpb.SignedDigest, error) {
+func sign(ctx context.Context, pa *partition, s *statement.Statement) (*clusterpb.SignedRoot, error) {
 	secret, err := pa.node.tokens.awaitKey(ctx)
 	if err != nil {
 		return nil, err
@@ -301,7 +301,7 @@ func sign(ctx context.Context, pa *partition, s *statement.Statement) (*clusterp
 	s.Cluster, s.Partition = pa.node.config.ClusterID, uint64(pa.number)
 	s.Lineage = lineage.Latest(pa.journal.Lineages()).GetId()
 	encoded := s.Encode()
-	return &clusterpb.SignedDigest{Statement: encoded, Signature: ed25519.Sign(statement.SigningKey(secret, s.Cluster), encoded)}, nil
+	return &clusterpb.SignedRoot{Statement: encoded, Signature: ed25519.Sign(statement.SigningKey(secret, s.Cluster), encoded)}, nil
 }
 
 // prove returns a signed root that covers an execution of an instance with all the events that it
@@ -355,7 +355,7 @@ func prove(ctx context.Context, pa *partition, r *clusterpb.Request) (*clusterpb
 }
 
 // executionsUpTo returns what a signed root covers of an instance.
-func executionsUpTo(pa *partition, instance string, root *comparison.SignedRoot) (executions []statement.Execution, err error) {
+func executionsUpTo(pa *partition, instance string, root *comparison.RootPath) (executions []statement.Execution, err error) {
 	for number := uint64(1); number <= root.Execution; number++ {
 		x, digest := statement.Execution{Number: number}, statement.NewExecutionDigest(instance, number)
 		for event, err := range pa.journal.EncodedEvents(instance, number, 1) {

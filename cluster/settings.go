@@ -67,10 +67,10 @@ type Settings struct {
 	// certificate is required, but no join token. Do not set it if nodes are started from copies or
 	// backups of a Dir. 5 s to 24 h. Defaults to 0: a lost Dir is replaced only by AdoptNode.
 	ReplaceLostAfter time.Duration
-	// ConfirmProtocolAfter is how long all members speak a newer protocol before the cluster uses
+	// FinalizeProtocolAfter is how long all members speak a newer protocol before the cluster uses
 	// it by itself. Until then each node may return to the previous build; "tenuto cluster
 	// finalize" ends the wait. A new cluster does not wait. 1 s to 366 days. Defaults to 24 h.
-	ConfirmProtocolAfter time.Duration
+	FinalizeProtocolAfter time.Duration
 }
 
 // A Rate bounds how often attempts of an activity begin.
@@ -130,9 +130,9 @@ const (
 	replaceVoterMin          = time.Second
 	replaceVoterMax          = 24 * time.Hour
 	replaceVoterDefault      = time.Minute
-	confirmProtocolMin       = time.Second
-	confirmProtocolMax       = 366 * 24 * time.Hour
-	confirmProtocolDefault   = 24 * time.Hour
+	finalizeProtocolMin      = time.Second
+	finalizeProtocolMax      = 366 * 24 * time.Hour
+	finalizeProtocolDefault  = 24 * time.Hour
 	// settingsBytesMax bounds the encoded settings: each rate has a name of up to nameMax bytes.
 	settingsBytesMax = 1 << 20
 )
@@ -237,7 +237,7 @@ func (s Settings) withDefaults() Settings {
 	s.Voters = cmp.Or(s.Voters, votersDefault)
 	s.ReplaceVoterAfter = cmp.Or(s.ReplaceVoterAfter, replaceVoterDefault)
 	s.ActivityPlacement = cmp.Or(s.ActivityPlacement, placementDefault)
-	s.ConfirmProtocolAfter = cmp.Or(s.ConfirmProtocolAfter, confirmProtocolDefault)
+	s.FinalizeProtocolAfter = cmp.Or(s.FinalizeProtocolAfter, finalizeProtocolDefault)
 	return s
 }
 
@@ -265,7 +265,7 @@ func (s *Settings) numbers() []settingsNumber {
 		{"Voters", int64(s.Voters), votersMax, byDefault},
 		{"ReplaceVoterAfter", int64(s.ReplaceVoterAfter), 0, byDefault},
 		{"ReplaceLostAfter", int64(s.ReplaceLostAfter), int64(replaceLostMax), "never"},
-		{"ConfirmProtocolAfter", int64(s.ConfirmProtocolAfter), int64(confirmProtocolMax), byDefault},
+		{"FinalizeProtocolAfter", int64(s.FinalizeProtocolAfter), int64(finalizeProtocolMax), byDefault},
 	}
 }
 
@@ -289,8 +289,8 @@ func (s *Settings) check() error {
 		return invalid("ReplaceVoterAfter", "is %v: %v to %v are allowed", s.ReplaceVoterAfter, replaceVoterMin, replaceVoterMax)
 	case s.ReplaceLostAfter != 0 && s.ReplaceLostAfter < replaceLostMin:
 		return invalid("ReplaceLostAfter", "is %v: %v to %v are allowed, 0 means never", s.ReplaceLostAfter, replaceLostMin, replaceLostMax)
-	case s.ConfirmProtocolAfter != 0 && s.ConfirmProtocolAfter < confirmProtocolMin:
-		return invalid("ConfirmProtocolAfter", "is %v: %v to %v are allowed", s.ConfirmProtocolAfter, confirmProtocolMin, confirmProtocolMax)
+	case s.FinalizeProtocolAfter != 0 && s.FinalizeProtocolAfter < finalizeProtocolMin:
+		return invalid("FinalizeProtocolAfter", "is %v: %v to %v are allowed", s.FinalizeProtocolAfter, finalizeProtocolMin, finalizeProtocolMax)
 	}
 	if _, ok := placements[s.ActivityPlacement]; !ok {
 		return invalid("ActivityPlacement", "is %.100q: \"spread\", \"leader first\" and \"workers first\" are allowed", s.ActivityPlacement)
@@ -346,7 +346,7 @@ func (s Settings) encode(base *journalpb.Settings) ([]byte, error) {
 	base.Voters, base.ReplaceVoterAfter = uint64(s.Voters), int64(s.ReplaceVoterAfter)
 	base.ReplaceLostAfter = int64(s.ReplaceLostAfter)
 	base.ActivityPlacement = s.ActivityPlacement
-	base.ConfirmProtocolAfter = int64(s.ConfirmProtocolAfter)
+	base.FinalizeProtocolAfter = int64(s.FinalizeProtocolAfter)
 	return proto.Marshal(base)
 }
 
@@ -365,8 +365,8 @@ func settingsOf(m *journalpb.Settings) Settings {
 		ActivityRates: make(map[string]Rate, len(m.ActivityRates)),
 		Voters:        cmp.Or(int(m.Voters), votersDefault), ReplaceVoterAfter: cmp.Or(time.Duration(m.ReplaceVoterAfter), replaceVoterDefault),
 		// "" in settings that a build recorded before there was a choice.
-		ActivityPlacement:    cmp.Or(m.ActivityPlacement, placementDefault),
-		ConfirmProtocolAfter: cmp.Or(time.Duration(m.ConfirmProtocolAfter), confirmProtocolDefault),
+		ActivityPlacement:     cmp.Or(m.ActivityPlacement, placementDefault),
+		FinalizeProtocolAfter: cmp.Or(time.Duration(m.FinalizeProtocolAfter), finalizeProtocolDefault),
 	}
 	for _, rate := range m.ActivityRates {
 		s.ActivityRates[rate.Activity] = Rate{rate.PerSecond, int(rate.Burst)}

@@ -176,13 +176,13 @@ func (k protocolKeeper) raise(ctx context.Context) {
 // cluster uses it by itself; 0 if there is none.
 func readyProtocol(n *Node) (ready uint32, since, at clustertime.Time) {
 	ready, since = n.partitions[0].journal.ReadyProtocol()
-	return ready, since, since.Add(n.settings.current.Load().ConfirmProtocolAfter)
+	return ready, since, since.Add(n.settings.current.Load().FinalizeProtocolAfter)
 }
 
 // A protocolState is what the first partition has recorded of protocols.
 type protocolState struct {
 	current, ready uint32
-	isReadyLong    bool // for Settings.ConfirmProtocolAfter or longer
+	isReadyLong    bool // for Settings.FinalizeProtocolAfter or longer
 }
 
 // A protocolAction is a step to a newer protocol.
@@ -226,7 +226,7 @@ func (k protocolKeeper) recordReady(ctx context.Context, protocol uint32) {
 			"protocol", k.partition.journal.Protocol())
 	default:
 		logger.Info("every member speaks a newer protocol: until the cluster uses it, members may return to the previous build; "+
-			"\"tenuto cluster finalize\" uses it now", "protocol", protocol, "in", k.partition.node.settings.current.Load().ConfirmProtocolAfter)
+			"\"tenuto cluster finalize\" uses it now", "protocol", protocol, "after", k.partition.node.settings.current.Load().FinalizeProtocolAfter)
 	}
 }
 
@@ -298,7 +298,7 @@ func (k protocolKeeper) showProtocols(ctx context.Context) (*clusterpb.Response,
 	}
 	result := &clusterpb.ProtocolsResult{Protocol: k.partition.journal.Protocol(), Members: k.ask(ctx)}
 	if ready, since, at := readyProtocol(k.partition.node); ready > 0 {
-		result.ReadyProtocol, result.ReadySince, result.ConfirmAt = ready, since.UnixNano(), at.UnixNano()
+		result.ReadyProtocol, result.ReadySince, result.FinalizeAt = ready, since.UnixNano(), at.UnixNano()
 	}
 	return &clusterpb.Response{Result: &clusterpb.Response_Protocols{Protocols: result}}, nil
 }
@@ -320,7 +320,7 @@ func (k protocolKeeper) finalize(ctx context.Context, request *clusterpb.Request
 		if err := pa.journal.RaiseProtocol(ctx, newest); err != nil {
 			return nil, err
 		}
-		pa.node.config.Logger.Info("cluster protocol confirmed: members cannot return to the previous build anymore",
+		pa.node.config.Logger.Info("upgrade finalized: the cluster uses the newest protocol, and no member can return to the previous build",
 			"protocol", newest, "principal", request.Principal, "reason", request.GetFinalize().GetReason())
 	}
 	result := &clusterpb.FinalizeResult{Protocol: pa.journal.Protocol()}

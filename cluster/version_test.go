@@ -35,7 +35,7 @@ func expectVersionError(t *testing.T, config Config) *VersionError {
 // what is refused because a node has just been restarted.
 func finalizeProtocol(t *testing.T, client *Client) {
 	t.Helper()
-	eventually(t, "the protocol is confirmed", func() bool { return tryFinalize(t, client) == nil })
+	eventually(t, "the upgrade is finalized", func() bool { return tryFinalize(t, client) == nil })
 }
 
 func tryFinalize(t *testing.T, client *Client) error {
@@ -118,8 +118,8 @@ func (u upgradedCluster) awaitNext(protocol uint32) {
 }
 
 // Nodes of this protocol and of the previous one work side by side during a rolling upgrade and
-// downgrade under load, also after all had been upgraded. When the protocol is confirmed, the
-// cluster uses it, and a node that does not is rejected.
+// downgrade under load, also after all had been upgraded. When the upgrade is finalized, the
+// cluster uses the newer protocol, and a node that does not speak it is rejected.
 func TestUpgrade_RollingUpgradeLosesNothing(t *testing.T) {
 	if shorttest.Race {
 		// It writes the new address of a peer under a lock (raft.go:625) and reads the ID next to
@@ -151,7 +151,7 @@ func TestUpgrade_RollingUpgradeLosesNothing(t *testing.T) {
 	u.makeLeader(0, "n2")
 	var rejected *VersionError
 	if err := tryFinalize(t, u.node("n1").Client()); !errors.As(err, &rejected) || rejected.Node != "n1" || rejected.Newest != older || rejected.Required != newer {
-		t.Errorf("confirmed while a member does not speak it: %v", err)
+		t.Errorf("finalized while a member does not speak it: %v", err)
 	}
 	u.expect(older)
 	u.restart("n1", newer)
@@ -174,9 +174,9 @@ func TestUpgrade_RollingUpgradeLosesNothing(t *testing.T) {
 
 // A cluster uses a newer protocol by itself when all members have spoken it for as long as the
 // settings say, also with leaders in between. A member that does not answer delays it.
-func TestUpgrade_ConfirmedByItself(t *testing.T) {
+func TestUpgrade_FinalizedByItself(t *testing.T) {
 	const older, newer = protocolVersion - 1, protocolVersion
-	config := Config{Dir: t.TempDir(), Definitions: definitions(), protocol: older, Settings: Settings{ConfirmProtocolAfter: time.Hour}}
+	config := Config{Dir: t.TempDir(), Definitions: definitions(), protocol: older, Settings: Settings{FinalizeProtocolAfter: time.Hour}}
 	close := func(node *Node) {
 		t.Helper()
 		if err := node.Close(); err != nil {
@@ -190,8 +190,8 @@ func TestUpgrade_ConfirmedByItself(t *testing.T) {
 		node := startNode(t, config)
 		eventually(t, "the node shows the next protocol", func() bool { return node.Health().NextProtocol == newer })
 		at := node.Health().NextProtocolAt
-		if got := askProtocols(t, node.Client()); i > 0 && !at.Equal(since) || got.ConfirmAt != at.UnixNano() || got.Protocol != older || got.ReadyProtocol != newer {
-			t.Errorf("confirmed at %v, before the restart %v; the leader says %v", at, since, got)
+		if got := askProtocols(t, node.Client()); i > 0 && !at.Equal(since) || got.FinalizeAt != at.UnixNano() || got.Protocol != older || got.ReadyProtocol != newer {
+			t.Errorf("finalized at %v, before the restart %v; the leader says %v", at, since, got)
 		}
 		since = at
 		if got := node.partitions[0].journal.Protocol(); got != older {
@@ -199,7 +199,7 @@ func TestUpgrade_ConfirmedByItself(t *testing.T) {
 		}
 		close(node)
 	}
-	config.Settings.ConfirmProtocolAfter = time.Second
+	config.Settings.FinalizeProtocolAfter = time.Second
 	node := startNode(t, config)
 	for _, pa := range node.partitions {
 		eventually(t, "the next protocol is used", func() bool { return pa.journal.Protocol() == newer })
@@ -213,7 +213,7 @@ func TestUpgrade_ConfirmedByItself(t *testing.T) {
 // begins again after it.
 func TestUpgrade_WaitsAnewAfterReturn(t *testing.T) {
 	const older, newer = protocolVersion - 1, protocolVersion
-	config := Config{Dir: t.TempDir(), Definitions: definitions(), protocol: older, Settings: Settings{ConfirmProtocolAfter: time.Hour}}
+	config := Config{Dir: t.TempDir(), Definitions: definitions(), protocol: older, Settings: Settings{FinalizeProtocolAfter: time.Hour}}
 	var times []time.Time
 	for _, protocol := range []uint32{older, newer, older, newer} {
 		config.protocol = protocol
@@ -229,7 +229,7 @@ func TestUpgrade_WaitsAnewAfterReturn(t *testing.T) {
 		}
 	}
 	if !times[1].After(times[0]) {
-		t.Errorf("confirmed at %v, after the return at %v", times[0], times[1])
+		t.Errorf("finalized at %v, after the return at %v", times[0], times[1])
 	}
 }
 

@@ -203,7 +203,7 @@ func VerifyState(ctx context.Context, dir string, logger *slog.Logger) (v Verifi
 }
 
 // Publish gives a restored directory of a node its name, as the last step: before it, no node can
-// be started there. Both must be in the same directory; to must not exist, or be empty.
+// be started there. Both must be on one file system; to must not exist, or be empty.
 func Publish(from, to string) error {
 	if err := os.Remove(to); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("replace the directory, which must be empty: %w", err)

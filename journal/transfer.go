@@ -9,11 +9,11 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// TransferLeadership transfers leadership to the follower that lags least and returns when this
-// node no longer leads. Appends are rejected with ErrNotLeader meanwhile. The Raft library aborts a
-// transfer after the election timeout; a busy follower may need longer, so three are tried. If ctx
-// ends first, the transfer in progress continues. It returns ErrNotLeader on a node that does not
-// lead and ErrLastVoter on a single node.
+// TransferLeadership transfers leadership to the follower that is least behind. It returns when
+// this node no longer leads. Appends are rejected with ErrNotLeader meanwhile. The Raft library
+// aborts a transfer after the election timeout; a busy follower may need longer, so three are
+// tried. If ctx ends first, the transfer in progress continues. It returns ErrNotLeader on a node
+// that does not lead and ErrLastVoter on a single node.
 func (l *leaderships) TransferLeadership(ctx context.Context) error {
 	return l.transfer(ctx, func() raft.Future { return l.raft.LeadershipTransfer() })
 }

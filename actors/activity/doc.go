@@ -6,8 +6,8 @@
 //  1. At most one attempt of an activity counts at a time. The first end of that attempt decides
 //     its outcome: a result, an error, a timeout, a completion from outside
 //     ([Partition.Complete]) or a cancellation. What the body returns later is dropped.
-//  2. An attempt begins in a free slot of this node if there is one; with Placement.Spread only
-//     while an eighth of its slots is not in use. Otherwise it begins on the worker with the
+//  2. An attempt begins in a free slot of this node if there is one; with [Spread] only while
+//     less than an eighth of its slots is in use. Otherwise it begins on the worker with the
 //     smallest share of its slots in use. A leader that is exempt runs only what no other worker
 //     serves. Tasks of one name and tag begin in the order of their schedule.
 //  3. If two results arrive for one attempt, the first counts.

@@ -14,7 +14,7 @@ type Placement uint8
 const (
 	// LeaderFirst begins attempts on the leader's node while it has a free slot.
 	LeaderFirst Placement = iota
-	// Spread begins attempts on the leader's node while these use at most an eighth of its slots,
+	// Spread begins attempts on the leader's node while less than an eighth of its slots is in use,
 	// so that short attempts are not encoded and sent. Further ones begin where the smallest share
 	// of the slots is in use.
 	Spread

@@ -24,8 +24,8 @@ import (
 // backup fails, it is tried again after 1 s, 2 s and so on, up to 5 minutes or Every. The outcome
 // is part of [cluster.Health], of the metrics and of the dashboard.
 type Plan struct {
-	// To is where backups are stored. It must be reached from every node, and be used by no other
-	// cluster. Required.
+	// To is where backups are stored. Every node must reach it, and no other cluster may use it.
+	// Required.
 	To Sink
 	// Every is the time from the beginning of one backup to that of the next, 1 s or more.
 	// Required. The first is made at once.

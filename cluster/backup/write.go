@@ -42,7 +42,7 @@ type Options struct {
 	// full backup.
 	Base *Info
 	// Node is the ID of the node whose files are copied. Defaults to a node that answers, leads as
-	// few partitions as possible, and of these to the one that lags least.
+	// few partitions as possible, and of these to the one that is least behind.
 	Node string
 	// Progress, if it is not nil, is called after each part, with the bytes written and those of
 	// all files.

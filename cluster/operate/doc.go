@@ -1,7 +1,15 @@
 // Package operate repairs one operation of one instance: an activity, a timer, a child or a
 // subscription that an incident has left in a bad state. It also begins runs from an earlier event
-// of an instance ([Rerun], [Rewind], [Fork]; see replay/docs/again.md), pauses an activity in the
-// whole cluster, sets which members vote, and lists who has done what.
+// of an instance ([Rerun], [Rewind], [Fork]; see replay/docs/again.md), lists who has done what
+// ([Audit]), and acts on the whole cluster:
+//
+//   - [PauseActivity], [ResumeActivity]
+//   - leadership and votes: [TransferLeadership], [Drain], [SetRole]
+//   - replicas: [Verify], [AcceptReplica]
+//   - upgrades: [GetProtocols], [Finalize]
+//   - what it knows: [Workers], [Lineages]
+//
+// One operation is repaired so:
 //
 //	open, err := client.Pending(ctx, "order-17")
 //	...

@@ -11,8 +11,8 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster/internal/access"
 )
 
-// DrainBehindMax is how many journal entries a node may lag to take over partitions of a drained
-// node: it acknowledges them within the wait of a transfer.
+// DrainBehindMax is how many journal entries a node may be behind to take over partitions of a
+// drained node: it acknowledges them within the wait of a transfer.
 const DrainBehindMax = 1000
 
 // A Transfer is the move of the leadership of one partition.
@@ -53,10 +53,10 @@ func PlanDrain(ctx context.Context, client *cluster.Client, node string) ([]Tran
 }
 
 // Drain moves the leadership of every partition that a node leads to other voters that are alive
-// and lag at most [DrainBehindMax] entries, one partition after the other. Each goes to the node
-// that then leads fewest, and of these to the one that lags least. It returns what was moved, when
-// the new leaders serve it. A node that leads nothing is drained: the result is empty and the error
-// nil.
+// and at most [DrainBehindMax] entries behind, one partition after the other. Each goes to the node
+// that then leads fewest, and of these to the one that is least behind. It returns what was moved,
+// when the new leaders serve it. A node that leads nothing is drained: the result is empty and the
+// error nil.
 //
 // The node keeps its votes. A later election, or the nodes when they spread leadership evenly, may
 // make it lead again. To restart it, call [cluster.Node.Stop] afterwards, which hands over what the
@@ -133,9 +133,9 @@ func unfitReason(m cluster.Member) string {
 	case m.Liveness != cluster.MemberAlive:
 		return "is " + string(m.Liveness)
 	case !m.BehindKnown:
-		return "has not said how far it lags"
+		return "has not said how far behind it is"
 	case m.Behind > DrainBehindMax:
-		return fmt.Sprintf("lags by %d entries", m.Behind)
+		return fmt.Sprintf("is %d entries behind", m.Behind)
 	}
 	return ""
 }

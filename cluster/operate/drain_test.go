@@ -202,7 +202,7 @@ func TestDrain_SaysWhyNoNodeCanTakeOver(t *testing.T) {
 	}
 	_, err = operate.PlanDrainOf(members, "n0")
 	var none *operate.NoSuccessorError
-	if !errors.As(err, &none) || none.Unfit["n1"] != "is unreachable" || none.Unfit["n2"] != "lags by 1001 entries" {
+	if !errors.As(err, &none) || none.Unfit["n1"] != "is unreachable" || none.Unfit["n2"] != "is 1001 entries behind" {
 		t.Errorf("error %v", err)
 	}
 }

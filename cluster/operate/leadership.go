@@ -12,8 +12,8 @@ import (
 )
 
 // TransferLeadership makes other nodes lead the partitions that the node from leads, or all
-// partitions if from is "": the node to, or if that is "", of each partition the one that lags
-// least. It returns how many partitions were led by others than to, when they are served by their
+// partitions if from is "": the node to, or if that is "", of each partition the one that is least
+// behind. It returns how many partitions were led by others than to, when they are served by their
 // new leaders. Calls wait meanwhile, usually for less than a second.
 //
 // A transfer is not permanent: nodes spread the leadership of several partitions evenly, and an

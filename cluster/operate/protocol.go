@@ -17,11 +17,11 @@ type Protocols struct {
 	// Used is the one that the cluster uses. Builds that do not speak it cannot take part.
 	Used uint32
 	// Next is one above it that all members have spoken since Since; 0 if there is none. The
-	// cluster uses it by itself at UsedAt, cluster.Settings.ConfirmProtocolAfter later, if all
+	// cluster uses it by itself at NextAt, cluster.Settings.FinalizeProtocolAfter later, if all
 	// members answer then. Both are cluster times. Until then members may return to the previous
 	// build.
 	Next          uint32
-	Since, UsedAt time.Time
+	Since, NextAt time.Time
 	// Newest is, by node ID, the newest that each member speaks; 0 if it does not answer the
 	// leader.
 	Newest map[string]uint32
@@ -44,7 +44,7 @@ func GetProtocols(ctx context.Context, client *cluster.Client) (Protocols, error
 	result := response.GetProtocols()
 	p := Protocols{Used: result.GetProtocol(), Next: result.GetReadyProtocol(), Newest: make(map[string]uint32)}
 	if p.Next > 0 {
-		p.Since, p.UsedAt = time.Unix(0, result.GetReadySince()).UTC(), time.Unix(0, result.GetConfirmAt()).UTC()
+		p.Since, p.NextAt = time.Unix(0, result.GetReadySince()).UTC(), time.Unix(0, result.GetFinalizeAt()).UTC()
 	}
 	for _, m := range result.GetMembers() {
 		p.Newest[m.Node] = m.Newest
@@ -60,7 +60,7 @@ func GetProtocols(ctx context.Context, client *cluster.Client) (Protocols, error
 //
 // Errors: a [*cluster.VersionError] that names a member which does not speak the protocol, or does
 // not answer (its Newest is 0); [cluster.ErrProtocol] from a leader of a build before protocol 4;
-// [cluster.ErrNotAuthorized]; [*cluster.UnavailableError]. Repeating the call is no error.
+// [cluster.ErrNotAuthorized]; [*cluster.UnavailableError].
 func Finalize(ctx context.Context, client *cluster.Client, reason string) (protocol uint32, err error) {
 	internals, err := client.Internal(access.Key{})
 	if err != nil {

@@ -15,7 +15,7 @@ func TestFinalize_NewCluster(t *testing.T) {
 	c := clustertest.New(t, 3, clustertest.InMemory(), clustertest.Definitions(new(service).definitions()...))
 	protocols, err := operate.GetProtocols(t.Context(), c.Client(0))
 	want := map[string]uint32{"n0": protocols.Used, "n1": protocols.Used, "n2": protocols.Used}
-	if err != nil || protocols.Used < 4 || protocols.Next != 0 || !protocols.UsedAt.IsZero() || !maps.Equal(protocols.Newest, want) {
+	if err != nil || protocols.Used < 4 || protocols.Next != 0 || !protocols.NextAt.IsZero() || !maps.Equal(protocols.Newest, want) {
 		t.Errorf("%+v, %v", protocols, err)
 	}
 	if used, err := operate.Finalize(t.Context(), c.Client(1), "test"); err != nil || used != protocols.Used {

@@ -15,14 +15,14 @@ import (
 const (
 	RoleVoter   = "voter"   // holds a replica and votes
 	RoleStandby = "standby" // holds a replica, and replaces a voter that is gone
-	RoleAny     = ""        // the cluster decides
+	RoleAuto    = ""        // the cluster decides
 )
 
 // SetRole sets the role of a member until it is set again, or lets the cluster decide with
-// [RoleAny]. It returns when that is recorded. The cluster follows as soon as it can without losing
-// redundancy: a member gets a vote when it has caught up and has answered for up to 10 s, and then
-// another one loses its vote. If that one leads, it transfers leadership first.
-// [cluster.Client.Members] shows the roles.
+// [RoleAuto]. It returns when that is recorded. The cluster follows as soon as it can without
+// losing redundancy: a member gets a vote when it has caught up and answered for 10 s, or for half
+// of cluster.Settings.ReplaceVoterAfter if that is less, and then another one loses its vote. If
+// that one leads, it transfers leadership first. [cluster.Client.Members] shows the roles.
 //
 // A member that is set to RoleStandby never gets a vote, whatever happens to the others. One that
 // is set to RoleVoter is replaced while it is gone, and gets its vote back when it returns. Setting
@@ -39,11 +39,11 @@ func SetRole(ctx context.Context, client *cluster.Client, node, role, reason str
 		return fmt.Errorf("set role: %w", err)
 	}
 	pins := map[string]journalpb.MemberRole_Pin{
-		RoleVoter: journalpb.MemberRole_PIN_VOTER, RoleStandby: journalpb.MemberRole_PIN_STANDBY, RoleAny: journalpb.MemberRole_PIN_NONE,
+		RoleVoter: journalpb.MemberRole_PIN_VOTER, RoleStandby: journalpb.MemberRole_PIN_STANDBY, RoleAuto: journalpb.MemberRole_PIN_NONE,
 	}
 	pin, known := pins[role]
 	if !known {
-		return fmt.Errorf("set role: %w", &replay.InvalidError{Field: "role", Reason: fmt.Sprintf("is %.100q: %q, %q or %q is allowed", role, RoleVoter, RoleStandby, RoleAny)})
+		return fmt.Errorf("set role: %w", &replay.InvalidError{Field: "role", Reason: fmt.Sprintf("is %.100q: %q, %q or %q is allowed", role, RoleVoter, RoleStandby, RoleAuto)})
 	}
 	sent := &clusterpb.Request{Call: &clusterpb.Request_SetRole{SetRole: &clusterpb.SetRoleRequest{Node: node, Pin: pin, Reason: reason}}}
 	if err := internals.Check(sent); err != nil {

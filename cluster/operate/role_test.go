@@ -47,7 +47,7 @@ func TestSetRole_OfLeader(t *testing.T) {
 	if got, err := cluster.Call(t.Context(), c.Client(int(leader[1]-'0')), program, "through-standby", "counted"); err != nil || got != "counted" {
 		t.Errorf("a call through the standby: %q, %v", got, err)
 	}
-	if err := operate.SetRole(t.Context(), client, leader, operate.RoleAny, ""); err != nil {
+	if err := operate.SetRole(t.Context(), client, leader, operate.RoleAuto, ""); err != nil {
 		t.Fatal(err)
 	}
 	awaitMember(t, c, "is a voter", leader, func(m cluster.Member) bool {

@@ -18,19 +18,19 @@ const (
 	ActionAcceptReplica cluster.Action = "accept replica"
 )
 
-// A Verification is how far the comparison of one partition's replicas is.
+// A Verification is the progress, and in the end the result, of comparing one partition's replicas.
 type Verification struct {
 	Partition int // counted from 0
 	Done      bool
-	// Instances, Events and Bytes are how many were compared so far. Bytes are those stored.
+	// Instances, Events and Bytes count what was compared so far. Bytes are those stored.
 	Instances, Events, Bytes uint64
-	// Replicas is how many voters took part in the comparison with the fewest, of Voters.
+	// Replicas is how many of the Voters took part; of several comparisons, the fewest.
 	Replicas, Voters int
 	Differences      []Difference
-	// Digests are the signed roots of the ranges that were compared and equal, at most
-	// 1,000; see cluster/proof.
-	Digests []SignedDigest
-	// Waits says why the comparison does not go on at present, "" if it does.
+	// Roots are the signed roots of the ranges on which the replicas agree, at most 1,000; see
+	// cluster/proof.
+	Roots []SignedRoot
+	// Waits says what the comparison waits for, "" if it proceeds.
 	Waits string
 }
 
@@ -50,8 +50,8 @@ type Difference struct {
 	Repaired bool
 }
 
-// A SignedDigest is a statement of a leader and its signature.
-type SignedDigest struct{ Statement, Signature []byte }
+// A SignedRoot is a statement of a leader, which has the root, and its signature.
+type SignedRoot struct{ Statement, Signature []byte }
 
 // verifyInterval is how often Verify asks how far a comparison is.
 const verifyInterval = 200 * time.Millisecond
@@ -61,9 +61,9 @@ const verifyRestarts = 10
 
 // Verify compares all replicas of all partitions now, one partition after another, and returns what
 // it has found. Its result is complete if each partition has as many Replicas as Voters. It calls
-// progress, unless that is nil, several times a second. Leaders also compare by themselves; see
-// docs/operating.md. The cost is that of reading all histories on all voters. The caller needs the
-// right [ActionVerify].
+// progress, unless that is nil, several times a second. It reads all histories on all voters.
+// Leaders also compare by themselves; see docs/operating.md. The caller needs the right
+// [ActionVerify].
 //
 // Errors: those of [cluster.Client], and of ctx. If a leader changes, the partition is verified
 // anew, at most ten times.
@@ -121,7 +121,7 @@ func verifyPartition(ctx context.Context, internals access.Internals, partition 
 			return v, ctx.Err()
 		}
 	}
-	return Verification{}, errors.New("the leader changes again and again")
+	return Verification{}, fmt.Errorf("the leader of the partition has changed %d times", verifyRestarts+1)
 }
 
 func newVerification(partition int, s *clusterpb.VerifyStatus) Verification {
@@ -132,8 +132,8 @@ func newVerification(partition int, s *clusterpb.VerifyStatus) Verification {
 	for _, d := range s.Differences {
 		v.Differences = append(v.Differences, Difference{d.Instance, d.Node, d.Execution, d.EventId, d.Reason, d.Repaired})
 	}
-	for _, d := range s.Digests {
-		v.Digests = append(v.Digests, SignedDigest{d.Statement, d.Signature})
+	for _, d := range s.Roots {
+		v.Roots = append(v.Roots, SignedRoot{d.Statement, d.Signature})
 	}
 	return v
 }

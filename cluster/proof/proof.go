@@ -60,11 +60,11 @@ func Key(ctx context.Context, client *cluster.Client) (key ed25519.PublicKey, id
 }
 
 // Prove writes a proof of an execution of an instance, of the latest for 0. It has all events that
-// were recorded before the call, and perhaps more. If no signed root covers them, the leader
-// compares a range of instances with this one first. The whole history is in memory meanwhile. The
-// caller needs the right [cluster.ActionHistory]. Errors: those of [cluster.Client.History],
-// [cluster.ErrProtocol], one that says why there is no root, for example because the cluster is in
-// memory, and that of w.
+// were recorded before the call, and perhaps more. If no signed root covers them, the leader first
+// compares a range of instances that begins with this one. The whole history is in memory
+// meanwhile. The caller needs the right [cluster.ActionHistory]. Errors: those of
+// [cluster.Client.History], [cluster.ErrProtocol], one that says why there is no root, for example
+// because the cluster is in memory, and that of w.
 func Prove(ctx context.Context, client *cluster.Client, instance string, execution uint64, w io.Writer) error {
 	content, err := prove(ctx, client, instance, execution)
 	if err == nil {

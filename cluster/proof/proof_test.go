@@ -177,13 +177,13 @@ func TestProve_UsesPeriodicRoots(t *testing.T) {
 		}
 	}
 	verified, err := operate.Verify(t.Context(), client, nil)
-	if err != nil || len(verified) != 1 || len(verified[0].Digests) == 0 {
+	if err != nil || len(verified) != 1 || len(verified[0].Roots) == 0 {
 		t.Fatalf("%v, error %v", verified, err)
 	}
 	for i := range 20 {
 		for execution, events := range []int{2, 2, 2, 2} { // 0 is the latest
 			written, p := proveOf(t, client, fmt.Sprint("c", i), uint64(execution))
-			if !slices.ContainsFunc(verified[0].Digests, func(d operate.SignedDigest) bool { return bytes.Equal(d.Statement, statementOf(written)) }) {
+			if !slices.ContainsFunc(verified[0].Roots, func(d operate.SignedRoot) bool { return bytes.Equal(d.Statement, statementOf(written)) }) {
 				t.Fatalf("c%d/%d: the root at index %d is not of the round", i, execution, p.Index)
 			}
 			if len(p.History.Events) != events || p.Replicas != 1 || p.Voters != 1 {

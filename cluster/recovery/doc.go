@@ -17,8 +17,8 @@
 //     another directory identity and a higher epoch. It refuses nodes with directories of the old
 //     cluster. An old node of this build stops for good, and records it in its directory, as soon
 //     as it hears of the new lineage: it asks the members that it knows before it takes part in
-//     anything, its leader asks those that do not answer it every 5 s, and each connection for Raft
-//     compares lineages in both directions. Remote clients and workers that have seen the new
+//     anything; if it leads, it asks those that do not answer it every 5 s; and each connection for
+//     Raft compares lineages in both directions. Remote clients and workers that have seen the new
 //     lineage use no old node.
 //  4. Each status of an instance that is older says so; see cluster.Status.
 //

@@ -187,7 +187,7 @@ func checkProof(flags *flag.FlagSet) action {
 		}
 		trust := ""
 		if key == nil {
-			trust = " (not compared: name the cluster's with -key)"
+			trust = " (this key was not checked: give the cluster's with -key)"
 		}
 		_, err = fmt.Fprintf(s.out, "ok: %s/%d, %d events, cluster %s, partition %d, index %d, on %d of %d voters, signed %s by %s%s\n", p.History.Instance, p.History.Execution,
 			len(p.History.Events), p.Cluster, p.Partition, p.Index, p.Replicas, p.Voters, p.Time.Format(time.RFC3339), hex.EncodeToString(p.Key), trust)

@@ -54,9 +54,9 @@ func (l *shownLineage) String() string {
 
 // upgrade is an upgrade as -o json shows it.
 type upgrade struct {
-	Protocol     uint32    `json:"protocol"`     // that the cluster uses
-	NextProtocol uint32    `json:"nextProtocol"` // that it uses from UsedAt on
-	UsedAt       time.Time `json:"usedAt"`       // cluster time
+	Protocol       uint32    `json:"protocol"`       // that the cluster uses
+	NextProtocol   uint32    `json:"nextProtocol"`   // that it uses from NextProtocolAt on
+	NextProtocolAt time.Time `json:"nextProtocolAt"` // cluster time
 }
 
 // behindMax is how many journal entries a healthy member may lack.
@@ -76,7 +76,7 @@ func health(flags *flag.FlagSet) action {
 		}
 		protocols := upgradeOf(ctx, client)
 		if protocols != nil {
-			h.Upgrade = &upgrade{protocols.Used, protocols.Next, protocols.UsedAt}
+			h.Upgrade = &upgrade{protocols.Used, protocols.Next, protocols.NextAt}
 		}
 		if !d.isTable() {
 			err = s.documents(d.format).Write(h)

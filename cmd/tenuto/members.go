@@ -37,7 +37,7 @@ type member struct {
 
 func members(flags *flag.FlagSet) action {
 	d := displayFlags(flags, output.Table, output.Wide, output.JSON, output.YAML, output.IDs)
-	onlyWorkers := flags.Bool("workers", false, "list the workers that are no nodes instead; tables of nodes show them below")
+	onlyWorkers := flags.Bool("workers", false, "list only the workers that are no nodes; otherwise tables show them below the nodes")
 	return withClient(flags, func(ctx context.Context, client *cluster.Client, s streams, _ []string) error {
 		if *onlyWorkers {
 			workers, err := operate.Workers(ctx, client)
@@ -151,7 +151,7 @@ var memberColumns = []output.Column[*member]{
 		return fmt.Sprint(*m.Behind)
 	}},
 	{Name: "ZONE", Cell: func(m *member) string { return cmp.Or(output.Cell(m.Zone), "-") }},
-	{Name: "SET", Wide: true, Cell: func(m *member) string { return cmp.Or(m.PinnedRole, "-") }},
+	{Name: "PINNED", Wide: true, Cell: func(m *member) string { return cmp.Or(m.PinnedRole, "-") }},
 	{Name: "IDENTITY", Wide: true, Cell: func(m *member) string { return output.Cell(m.Identity) }},
 }
 
@@ -249,7 +249,7 @@ func describeTransfer(ctx context.Context, client *cluster.Client, s streams, c 
 	}
 	for _, m := range members {
 		if (m.Leader || len(m.LeadsPartitions) > 0) && (from == "" || m.NodeID == from) && m.NodeID != to {
-			err = c.report(s, changed{ID: cmp.Or(to, "to the node that lags least"), detail: "from " + m.NodeID})
+			err = c.report(s, changed{ID: cmp.Or(to, "to the node that is least behind"), detail: "from " + m.NodeID})
 		}
 		if err != nil {
 			return err
@@ -289,7 +289,7 @@ func upgradeOf(ctx context.Context, client *cluster.Client) *operate.Protocols {
 
 // describeUpgrade says which protocol comes next, and when.
 func describeUpgrade(p *operate.Protocols, times output.Times) string {
-	return fmt.Sprintf("protocol %d; all members speak %d, which the cluster uses from %s on, or after \"tenuto cluster finalize\"", p.Used, p.Next, times.Cell(p.UsedAt))
+	return fmt.Sprintf("protocol %d; all members speak %d, which the cluster uses from %s on, or after \"tenuto cluster finalize\"", p.Used, p.Next, times.Cell(p.NextAt))
 }
 
 // finalize ends an upgrade.
@@ -341,7 +341,7 @@ func setRole(flags *flag.FlagSet) action {
 		switch role {
 		case operate.RoleVoter, operate.RoleStandby:
 		case automaticRole:
-			role = operate.RoleAny
+			role = operate.RoleAuto
 		default:
 			return &usageError{fmt.Sprintf("role %q: %s, %s or %s", role, operate.RoleVoter, operate.RoleStandby, automaticRole)}
 		}
@@ -351,7 +351,7 @@ func setRole(flags *flag.FlagSet) action {
 			if err != nil {
 				return err
 			}
-			detail = fmt.Sprintf("%s, it is %s, set: %s", args[1], roleOf(m), cmp.Or(m.PinnedRole, automaticRole))
+			detail = fmt.Sprintf("%s, it is %s, pinned: %s", args[1], roleOf(m), cmp.Or(m.PinnedRole, automaticRole))
 		}
 		return c.one(s, args[0], detail, func() error { return operate.SetRole(ctx, client, args[0], role, *reason) })
 	})

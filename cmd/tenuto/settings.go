@@ -55,7 +55,7 @@ var clusterSettings = []setting{
 		return err
 	}},
 	durationSetting("ReplaceLostAfter", func(s *cluster.Settings) *time.Duration { return &s.ReplaceLostAfter }),
-	durationSetting("ConfirmProtocolAfter", func(s *cluster.Settings) *time.Duration { return &s.ConfirmProtocolAfter }),
+	durationSetting("FinalizeProtocolAfter", func(s *cluster.Settings) *time.Duration { return &s.FinalizeProtocolAfter }),
 }
 
 // ratePrefix begins the name of the rate of an activity.

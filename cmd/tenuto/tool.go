@@ -21,7 +21,7 @@ var showCommands = []command{
 	{"history export", "ID", "write a history as JSON, one event per line", 1, 1, instanceIDs, false, exportHistory, ""},
 	{"history check", "FILE...", "check the consistency of histories in files", 1, -1, fileNames, false, checkHistories, ""},
 	{"history prove", "ID FILE", "write a signed proof of a history to a new file", 2, 2, instanceIDs, false, proveHistory, ""},
-	{"history proof", "FILE", "check a proof, without a cluster", 1, 1, fileNames, false, checkProof, ""},
+	{"history check-proof", "FILE", "check a proof of a history, without a cluster", 1, 1, fileNames, false, checkProof, ""},
 	{"history key", "", "show the public key with which leaders sign", 0, 0, noNames, false, showSigningKey, ""},
 	{"watch", "ID", "write the events of an instance from now on, until the run ends", 1, 1, instanceIDs, false, watch, ""},
 	{"audit", "", "list who has acted on instances, when and why", 0, 0, noNames, false, audit, `
@@ -30,9 +30,11 @@ It reads the histories of all instances that the flags select, so select few.`},
 
 var clusterCommands = []command{
 	{"members", "", "list the nodes of the cluster", 0, 0, noNames, false, members, ""},
-	{"health", "", "say whether all nodes answer and one leads; status 1 if not", 0, 0, noNames, false, health, ""},
+	{"health", "", "show whether the cluster is healthy; status 1 if it has a problem", 0, 0, noNames, false, health, `
+Problems are nodes that do not answer, have no vote yet or are far behind, and replicas that differ.
+Without a leader the status is 3.`},
 	{"remove", "NODE", "remove a node from the cluster for good", 1, 1, nodeIDs, true, remove, ""},
-	{"transfer", "[NODE]", "make a node lead, by default the one that lags least", 0, 1, nodeIDs, true, transfer, ""},
+	{"transfer", "[NODE]", "make a node lead, by default the one that is least behind", 0, 1, nodeIDs, true, transfer, ""},
 	{"drain", "NODE", "move everything that a node leads to nodes that have caught up", 1, 1, nodeIDs, true, drain, `
 The node keeps its votes and may lead again later: to restart it, stop it right afterwards.`},
 	{"role set", "NODE voter|standby|auto", "set the role of a member, or let the cluster decide", 2, 2, nodeIDs, true, setRole, `
@@ -42,15 +44,15 @@ Votes follow when that costs no redundancy, usually within seconds; "tenuto memb
 	{"backup", "FILE", "write a backup of the whole cluster to a new file", 1, 1, fileNames, false, writeBackup, `
 With -base it has only what is not in that backup and those before it. A backup has all payloads,
 and the key of signed tokens: keep it as secret as the directories of the nodes.`},
-	{"verify", "[FILE...]", "compare all replicas now, or check backups; status 1 if any differ", 0, -1, fileNames, false, verify, `
-Without files it reads all histories on all voters. Leaders also compare by themselves, once an hour
-if they can. With the files that restore takes, it restores them into a scratch directory. The hash
-chain of each history is computed again and compared with the recorded one.`},
+	{"verify", "[FILE...]", "compare all replicas now, or check backups; status 1 unless all agree", 0, -1, fileNames, false, verify, `
+Without files it reads all histories on all voters; the status is 1 also if a voter did not take part.
+Leaders compare by themselves, too, once an hour if they can. With the files that restore takes, it
+restores them into a scratch directory, and recomputes the hash chain of each history.`},
 	{"accept", "ID NODE", "make a node's replica of an instance the right one", 2, 2, instanceIDs, true, acceptReplica, `
 The instance must be stopped because no majority of its replicas agrees.`},
 	{"cluster finalize", "", "end an upgrade: no node can return to the previous build afterwards", 0, 0, noNames, true, finalize, `
 It makes the cluster use the newest protocol, which all members must speak. Without it the cluster does
-so by itself after Settings.ConfirmProtocolAfter, a day by default. -dry-run shows what members speak.`},
+so by itself after Settings.FinalizeProtocolAfter, a day by default. -dry-run shows what members speak.`},
 	{"settings", "[NAME=VALUE...]", "show the settings of the cluster, or change some", 0, -1, noNames, true, settings, ""},
 }
 

@@ -202,9 +202,9 @@ func testProofs(l *lab) {
 	l.tenuto("verify", "-addr", addr).expect(l.t, statusOK, "1 of 1 replicas, 0 differences")
 	l.ok("history", "prove", "proved-1", file, "-addr", addr)
 	key := strings.TrimSpace(l.ok("history", "key", "-addr", addr))
-	l.tenuto("history", "proof", file, "-key", key).expect(l.t, statusOK, "ok: proved-1/1", "on 1 of 1 voters")
-	l.tenuto("history", "proof", file, "-key", strings.Repeat("0", len(key))).expect(l.t, statusRejected)
-	l.tenuto("history", "proof", file, "-key", "x").expect(l.t, statusUsage, "64 hexadecimal digits")
+	l.tenuto("history", "check-proof", file, "-key", key).expect(l.t, statusOK, "ok: proved-1/1", "on 1 of 1 voters")
+	l.tenuto("history", "check-proof", file, "-key", strings.Repeat("0", len(key))).expect(l.t, statusRejected)
+	l.tenuto("history", "check-proof", file, "-key", "x").expect(l.t, statusUsage, "64 hexadecimal digits")
 	l.tenuto("history", "prove", "hello-1", file).expect(l.t, statusUsage, "exists")
 	l.tenuto("history", "prove", "hello-1", file+"2").expect(l.t, statusRejected, "in memory")
 	l.tenuto("history", "prove", "nothing", file+"2").expect(l.t, statusNotFound)
@@ -216,7 +216,7 @@ func testProofs(l *lab) {
 	if err := os.WriteFile(file, content, 0o600); err != nil {
 		l.t.Fatal(err)
 	}
-	l.tenuto("history", "proof", file, "-key", key).expect(l.t, statusRejected)
+	l.tenuto("history", "check-proof", file, "-key", key).expect(l.t, statusRejected)
 	l.tenuto("accept", "hello-1", "n0", "-yes").expect(l.t, statusRejected, "in memory")
 	l.ok("accept", "hello-1", "n0", "-dry-run")
 	l.tenuto("accept", "hello-1", "n0").expect(l.t, statusUsage, "-yes")

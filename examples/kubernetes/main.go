@@ -72,7 +72,7 @@ func flags(set *flag.FlagSet) *options {
 	set.StringVar(&o.advertise, "advertise", "", "`address` at which others reach this node")
 	set.StringVar(&o.dir, "dir", "/var/lib/tenuto", "`directory` of the journal")
 	set.IntVar(&o.found, "found", 3, "`number` of nodes that found the cluster")
-	set.DurationVar(&o.replaceAfter, "replace-after", time.Minute, "`time` after which a lost disk is replaced")
+	set.DurationVar(&o.replaceAfter, "replace-after", time.Minute, "`time` after which a lost disk is replaced, recorded when the cluster is founded")
 	set.StringVar(&o.cert, "cert", "", "`file` with the certificate; without it, only loopback can be used")
 	set.StringVar(&o.key, "key", "", "`file` with the key of the certificate")
 	set.StringVar(&o.authorities, "ca", "", "`file` with the trusted authorities")

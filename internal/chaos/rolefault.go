@@ -55,7 +55,7 @@ func changeRoles(ctx context.Context, s *injection) error {
 		id := killed.settings().NodeID
 		excluded = append(slices.Clone(excluded), evidence.Member{Node: id})
 		voters = s.awaitVotes(ctx, evidence.Members{Step: id + " is killed", Wanted: roleVoters, Excluded: excluded})
-		if err := f.operate(ctx, host.RolePath, host.RoleRequest{Node: standby, Role: operate.RoleAny}); err != nil {
+		if err := f.operate(ctx, host.RolePath, host.RoleRequest{Node: standby, Role: operate.RoleAuto}); err != nil {
 			return err
 		}
 		excluded = slices.DeleteFunc(slices.Clone(excluded), func(m evidence.Member) bool { return m.Node == standby })
@@ -87,7 +87,7 @@ func (inj *injection) addGuests(ctx context.Context, n int) ([]*process, error) 
 		err := errors.Join(f.start(ctx), f.changeSettings(ctx, func(*cluster.Settings) {}))
 		for _, node := range f.nodes {
 			id := node.settings().NodeID
-			err = errors.Join(err, f.operate(ctx, host.RolePath, host.RoleRequest{Node: id, Role: operate.RoleAny}))
+			err = errors.Join(err, f.operate(ctx, host.RolePath, host.RoleRequest{Node: id, Role: operate.RoleAuto}))
 		}
 		for _, guest := range guests {
 			err = errors.Join(err, f.remove(ctx, guest.id), guest.kill(), guest.stderr.Close())

@@ -118,7 +118,7 @@ func startRelease(t *testing.T, dir string, recording bool, ahead time.Duration)
 	ctx := harness.NewContext(t.Context(), harness.Overrides{WallClock: func() time.Time { return time.Now().Add(ahead) }})
 	node, err := cluster.Start(ctx, cluster.Config{
 		Dir: dir, Partitions: 2, Definitions: releaseDefinitions(recording), Logger: slog.New(slog.DiscardHandler),
-		Settings: cluster.Settings{ConfirmProtocolAfter: 24 * time.Hour},
+		Settings: cluster.Settings{FinalizeProtocolAfter: 24 * time.Hour},
 	})
 	if err != nil {
 		t.Fatal(err)

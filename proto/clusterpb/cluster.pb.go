@@ -4315,7 +4315,7 @@ func (x *CopyResult) GetEventId() uint64 {
 type TransferLeadershipRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	From  string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
-	// The node that is to lead them; empty: of each, the node that lags least.
+	// The node that is to lead them; empty: of each, the node that is least behind.
 	To            string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4544,8 +4544,8 @@ type ProtocolsResult struct {
 	ReadyProtocol uint32 `protobuf:"varint,2,opt,name=ready_protocol,json=readyProtocol,proto3" json:"ready_protocol,omitempty"`
 	ReadySince    int64  `protobuf:"varint,3,opt,name=ready_since,json=readySince,proto3" json:"ready_since,omitempty"`
 	// When the cluster will use ready_protocol by itself, in cluster time, Unix nanoseconds; 0: there is
-	// none.
-	ConfirmAt int64 `protobuf:"varint,4,opt,name=confirm_at,json=confirmAt,proto3" json:"confirm_at,omitempty"`
+	// no ready_protocol.
+	FinalizeAt int64 `protobuf:"varint,4,opt,name=finalize_at,json=finalizeAt,proto3" json:"finalize_at,omitempty"`
 	// In order of their nodes.
 	Members       []*MemberProtocol `protobuf:"bytes,5,rep,name=members,proto3" json:"members,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -4603,9 +4603,9 @@ func (x *ProtocolsResult) GetReadySince() int64 {
 	return 0
 }
 
-func (x *ProtocolsResult) GetConfirmAt() int64 {
+func (x *ProtocolsResult) GetFinalizeAt() int64 {
 	if x != nil {
-		return x.ConfirmAt
+		return x.FinalizeAt
 	}
 	return 0
 }
@@ -9966,8 +9966,8 @@ type VerifyStatus struct {
 	Voters   uint32 `protobuf:"varint,8,opt,name=voters,proto3" json:"voters,omitempty"`
 	// Found in the round, at most 1000.
 	Differences []*Difference `protobuf:"bytes,9,rep,name=differences,proto3" json:"differences,omitempty"`
-	// The leader's signed digests of the round, at most 1000.
-	Digests []*SignedDigest `protobuf:"bytes,10,rep,name=digests,proto3" json:"digests,omitempty"`
+	// The roots that the leader signed in the round, at most 1000.
+	Roots []*SignedRoot `protobuf:"bytes,10,rep,name=roots,proto3" json:"roots,omitempty"`
 	// Why the round cannot begin or go on; empty: it does.
 	Waits         string `protobuf:"bytes,11,opt,name=waits,proto3" json:"waits,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -10067,9 +10067,9 @@ func (x *VerifyStatus) GetDifferences() []*Difference {
 	return nil
 }
 
-func (x *VerifyStatus) GetDigests() []*SignedDigest {
+func (x *VerifyStatus) GetRoots() []*SignedRoot {
 	if x != nil {
-		return x.Digests
+		return x.Roots
 	}
 	return nil
 }
@@ -10167,8 +10167,9 @@ func (x *Difference) GetRepaired() bool {
 	return false
 }
 
-// SignedDigest is a statement of a leader about its partition; see package cluster/proof.
-type SignedDigest struct {
+// SignedRoot is a statement of a leader about its partition, and the signature; see package
+// cluster/proof.
+type SignedRoot struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Statement     []byte                 `protobuf:"bytes,1,opt,name=statement,proto3" json:"statement,omitempty"`
 	Signature     []byte                 `protobuf:"bytes,2,opt,name=signature,proto3" json:"signature,omitempty"`
@@ -10176,20 +10177,20 @@ type SignedDigest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SignedDigest) Reset() {
-	*x = SignedDigest{}
+func (x *SignedRoot) Reset() {
+	*x = SignedRoot{}
 	mi := &file_clusterpb_cluster_proto_msgTypes[120]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SignedDigest) String() string {
+func (x *SignedRoot) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SignedDigest) ProtoMessage() {}
+func (*SignedRoot) ProtoMessage() {}
 
-func (x *SignedDigest) ProtoReflect() protoreflect.Message {
+func (x *SignedRoot) ProtoReflect() protoreflect.Message {
 	mi := &file_clusterpb_cluster_proto_msgTypes[120]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -10201,19 +10202,19 @@ func (x *SignedDigest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SignedDigest.ProtoReflect.Descriptor instead.
-func (*SignedDigest) Descriptor() ([]byte, []int) {
+// Deprecated: Use SignedRoot.ProtoReflect.Descriptor instead.
+func (*SignedRoot) Descriptor() ([]byte, []int) {
 	return file_clusterpb_cluster_proto_rawDescGZIP(), []int{120}
 }
 
-func (x *SignedDigest) GetStatement() []byte {
+func (x *SignedRoot) GetStatement() []byte {
 	if x != nil {
 		return x.Statement
 	}
 	return nil
 }
 
-func (x *SignedDigest) GetSignature() []byte {
+func (x *SignedRoot) GetSignature() []byte {
 	if x != nil {
 		return x.Signature
 	}
@@ -13276,14 +13277,14 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x03pin\x18\x02 \x01(\x0e2!.tenuto.journal.v1.MemberRole.PinR\x03pin\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x0f\n" +
 	"\rSetRoleResult\"\x12\n" +
-	"\x10ProtocolsRequest\"\xd1\x01\n" +
+	"\x10ProtocolsRequest\"\xd3\x01\n" +
 	"\x0fProtocolsResult\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12%\n" +
 	"\x0eready_protocol\x18\x02 \x01(\rR\rreadyProtocol\x12\x1f\n" +
 	"\vready_since\x18\x03 \x01(\x03R\n" +
-	"readySince\x12\x1d\n" +
-	"\n" +
-	"confirm_at\x18\x04 \x01(\x03R\tconfirmAt\x12;\n" +
+	"readySince\x12\x1f\n" +
+	"\vfinalize_at\x18\x04 \x01(\x03R\n" +
+	"finalizeAt\x12;\n" +
 	"\amembers\x18\x05 \x03(\v2!.tenuto.cluster.v1.MemberProtocolR\amembers\"<\n" +
 	"\x0eMemberProtocol\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
@@ -13675,7 +13676,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\"\v\n" +
 	"\tViewEnded\"%\n" +
 	"\rVerifyRequest\x12\x14\n" +
-	"\x05round\x18\x01 \x01(\x04R\x05round\"\xe0\x02\n" +
+	"\x05round\x18\x01 \x01(\x04R\x05round\"\xda\x02\n" +
 	"\fVerifyStatus\x12\x14\n" +
 	"\x05round\x18\x01 \x01(\x04R\x05round\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x12\n" +
@@ -13685,9 +13686,9 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05bytes\x18\x06 \x01(\x04R\x05bytes\x12\x1a\n" +
 	"\breplicas\x18\a \x01(\rR\breplicas\x12\x16\n" +
 	"\x06voters\x18\b \x01(\rR\x06voters\x12?\n" +
-	"\vdifferences\x18\t \x03(\v2\x1d.tenuto.cluster.v1.DifferenceR\vdifferences\x129\n" +
-	"\adigests\x18\n" +
-	" \x03(\v2\x1f.tenuto.cluster.v1.SignedDigestR\adigests\x12\x14\n" +
+	"\vdifferences\x18\t \x03(\v2\x1d.tenuto.cluster.v1.DifferenceR\vdifferences\x123\n" +
+	"\x05roots\x18\n" +
+	" \x03(\v2\x1d.tenuto.cluster.v1.SignedRootR\x05roots\x12\x14\n" +
 	"\x05waits\x18\v \x01(\tR\x05waits\"\xa9\x01\n" +
 	"\n" +
 	"Difference\x12\x1a\n" +
@@ -13696,8 +13697,9 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\texecution\x18\x03 \x01(\x04R\texecution\x12\x19\n" +
 	"\bevent_id\x18\x04 \x01(\x04R\aeventId\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x1a\n" +
-	"\brepaired\x18\x06 \x01(\bR\brepaired\"J\n" +
-	"\fSignedDigest\x12\x1c\n" +
+	"\brepaired\x18\x06 \x01(\bR\brepaired\"H\n" +
+	"\n" +
+	"SignedRoot\x12\x1c\n" +
 	"\tstatement\x18\x01 \x01(\fR\tstatement\x12\x1c\n" +
 	"\tsignature\x18\x02 \x01(\fR\tsignature\"*\n" +
 	"\x14AcceptReplicaRequest\x12\x12\n" +
@@ -14070,7 +14072,7 @@ var file_clusterpb_cluster_proto_goTypes = []any{
 	(*VerifyRequest)(nil),             // 122: tenuto.cluster.v1.VerifyRequest
 	(*VerifyStatus)(nil),              // 123: tenuto.cluster.v1.VerifyStatus
 	(*Difference)(nil),                // 124: tenuto.cluster.v1.Difference
-	(*SignedDigest)(nil),              // 125: tenuto.cluster.v1.SignedDigest
+	(*SignedRoot)(nil),                // 125: tenuto.cluster.v1.SignedRoot
 	(*AcceptReplicaRequest)(nil),      // 126: tenuto.cluster.v1.AcceptReplicaRequest
 	(*ReplicaAccepted)(nil),           // 127: tenuto.cluster.v1.ReplicaAccepted
 	(*ProveRequest)(nil),              // 128: tenuto.cluster.v1.ProveRequest
@@ -14318,7 +14320,7 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	112, // 186: tenuto.cluster.v1.RangeDigest.each:type_name -> tenuto.cluster.v1.InstanceDigest
 	115, // 187: tenuto.cluster.v1.EventHashes.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
 	124, // 188: tenuto.cluster.v1.VerifyStatus.differences:type_name -> tenuto.cluster.v1.Difference
-	125, // 189: tenuto.cluster.v1.VerifyStatus.digests:type_name -> tenuto.cluster.v1.SignedDigest
+	125, // 189: tenuto.cluster.v1.VerifyStatus.roots:type_name -> tenuto.cluster.v1.SignedRoot
 	115, // 190: tenuto.cluster.v1.SignedHistory.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
 	134, // 191: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
 	135, // 192: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport

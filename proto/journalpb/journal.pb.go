@@ -5823,7 +5823,7 @@ type Settings struct {
 	ReplaceLostAfter int64 `protobuf:"varint,38,opt,name=replace_lost_after,json=replaceLostAfter,proto3" json:"replace_lost_after,omitempty"`
 	// For how long all members speak a protocol before the cluster uses it, in nanoseconds. 0 in settings
 	// recorded by a build that did not wait: the default.
-	ConfirmProtocolAfter int64 `protobuf:"varint,103,opt,name=confirm_protocol_after,json=confirmProtocolAfter,proto3" json:"confirm_protocol_after,omitempty"`
+	FinalizeProtocolAfter int64 `protobuf:"varint,103,opt,name=finalize_protocol_after,json=finalizeProtocolAfter,proto3" json:"finalize_protocol_after,omitempty"`
 	// Where attempts begin; empty for the default. Builds before protocol 4 ignore it.
 	ActivityPlacement string `protobuf:"bytes,30,opt,name=activity_placement,json=activityPlacement,proto3" json:"activity_placement,omitempty"`
 	unknownFields     protoimpl.UnknownFields
@@ -5979,9 +5979,9 @@ func (x *Settings) GetReplaceLostAfter() int64 {
 	return 0
 }
 
-func (x *Settings) GetConfirmProtocolAfter() int64 {
+func (x *Settings) GetFinalizeProtocolAfter() int64 {
 	if x != nil {
-		return x.ConfirmProtocolAfter
+		return x.FinalizeProtocolAfter
 	}
 	return 0
 }
@@ -7103,7 +7103,7 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x03Pin\x12\f\n" +
 	"\bPIN_NONE\x10\x00\x12\r\n" +
 	"\tPIN_VOTER\x10\x01\x12\x0f\n" +
-	"\vPIN_STANDBY\x10\x02\"\xef\x06\n" +
+	"\vPIN_STANDBY\x10\x02\"\xf1\x06\n" +
 	"\bSettings\x12F\n" +
 	"\x0eactivity_rates\x18\x01 \x03(\v2\x1f.tenuto.journal.v1.ActivityRateR\ractivityRates\x12\x19\n" +
 	"\bopen_max\x18\x02 \x01(\x04R\aopenMax\x12!\n" +
@@ -7124,8 +7124,8 @@ const file_journalpb_journal_proto_rawDesc = "" +
 	"\x11paused_activities\x18\x19 \x03(\v2!.tenuto.journal.v1.PausedActivityR\x10pausedActivities\x12\x16\n" +
 	"\x06voters\x18d \x01(\x04R\x06voters\x12.\n" +
 	"\x13replace_voter_after\x18e \x01(\x03R\x11replaceVoterAfter\x12,\n" +
-	"\x12replace_lost_after\x18& \x01(\x03R\x10replaceLostAfter\x124\n" +
-	"\x16confirm_protocol_after\x18g \x01(\x03R\x14confirmProtocolAfter\x12-\n" +
+	"\x12replace_lost_after\x18& \x01(\x03R\x10replaceLostAfter\x126\n" +
+	"\x17finalize_protocol_after\x18g \x01(\x03R\x15finalizeProtocolAfter\x12-\n" +
 	"\x12activity_placement\x18\x1e \x01(\tR\x11activityPlacement\"x\n" +
 	"\x0ePausedActivity\x12\x1a\n" +
 	"\bactivity\x18\x01 \x01(\tR\bactivity\x12\x1c\n" +

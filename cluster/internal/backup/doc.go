@@ -7,8 +7,8 @@
 //     state of that other partition contains the message.
 //  2. A checkpoint exists until End or Close is called, or until nothing was read from it for
 //     [Lease].
-//  3. While the node applies entries, a read begins only after a pause of three times the work
-//     since the pause before, of 25 ms at most.
+//  3. While the node applies entries, a read begins only after a pause of three times as long as it
+//     is since the pause before, 25 ms at most.
 //
 // # What may not be assumed
 //

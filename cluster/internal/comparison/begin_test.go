@@ -23,11 +23,11 @@ func (p *lockProbe) Write(text []byte) (int, error) {
 
 func TestBeginBatch_OpensFileWithoutLock(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "missing")
-	l := &Leader{signed: signedRounds{dir: dir}, wanted: true}
+	l := &Leader{signed: signedRounds{dir: dir}, requested: true}
 	probe := &lockProbe{mu: &l.mu}
 	l.config.Logger = slog.New(slog.NewTextHandler(probe, nil))
-	if from, wanted := l.beginBatch(); from != "" || !wanted {
-		t.Errorf("it begins at %q, asked for %t", from, wanted)
+	if from, requested := l.beginBatch(); from != "" || !requested {
+		t.Errorf("it begins at %q, requested: %t", from, requested)
 	}
 	if !probe.written || !probe.free {
 		t.Errorf("the failure to open was logged %t, the lock was free %t", probe.written, probe.free)

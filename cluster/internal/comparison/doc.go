@@ -8,8 +8,8 @@
 //
 // # Guarantees
 //
-//  1. If more than half of the voters agree on an instance, the others are quarantined. A replica
-//     that contradicts itself does not count, so those that do not decide if they agree.
+//  1. If more than half of the voters agree on an instance, the others are quarantined. Replicas
+//     that contradict themselves do not count: if all others agree, these decide, however few.
 //  2. If no majority agrees, the instance is stopped: nothing is appended to it until an operator
 //     chooses a replica, or a majority agrees.
 //  3. A quarantined node neither leads the partition nor answers reads of the instance. The
@@ -18,8 +18,8 @@
 //  4. A replica is copied only from one on which a majority agrees, or that an operator has
 //     accepted. Only that of a voter can be accepted. If those of all voters are quarantined, the
 //     instance is stopped again.
-//  5. If all replicas of a range that take part agree, a majority of the voters, the leader signs
-//     the Merkle root of its histories; package cluster/proof describes it.
+//  5. If all replicas of a range that take part agree, and they are a majority of the voters, the
+//     leader signs the Merkle root of its histories; package cluster/proof describes it.
 //  6. In the background a node spends at most a sixteenth of a processor for each partition, and
 //     reads at most 4 MiB/s of it.
 //

@@ -51,10 +51,10 @@ type Config struct {
 	Ask       Ask
 	// HandOver transfers leadership to another node.
 	HandOver func(ctx context.Context) error
-	// Retry makes a stopped instance go on.
+	// Retry makes an instance that was stopped proceed.
 	Retry func(instance string)
 	// Sign signs a statement; it sets cluster, lineage and partition.
-	Sign   func(ctx context.Context, s *statement.Statement) (*clusterpb.SignedDigest, error)
+	Sign   func(ctx context.Context, s *statement.Statement) (*clusterpb.SignedRoot, error)
 	Stats  *Stats
 	Logger *slog.Logger
 	// Interval is RoundInterval, or less in tests.
@@ -96,12 +96,12 @@ type Leader struct {
 
 	accepting sync.Mutex // held by Accept
 
-	mu     sync.Mutex
-	round  clusterpb.VerifyStatus // the requested round, if its number is not 0
-	wanted bool                   // it is not done
-	cursor string                 // where the round in progress continues
-	begun  bool                   // since its beginning at ""
-	began  time.Time
+	mu        sync.Mutex
+	round     clusterpb.VerifyStatus // the latest requested one, if its number is not 0
+	requested bool                   // a requested round is in progress
+	cursor    string                 // where the round in progress continues
+	whole     bool                   // this leadership has compared it from its beginning
+	began     time.Time
 
 	proofs chan *proofRequest
 	ended  chan struct{} // closed when Run has returned
@@ -111,7 +111,7 @@ type Leader struct {
 	signed   signedRounds
 }
 
-// NewLeader returns the leader of a leadership, which Run runs.
+// NewLeader returns a Leader, whose Run must be called.
 func NewLeader(config Config) *Leader {
 	_, cursor := config.Journal.Comparison()
 	return &Leader{
@@ -125,7 +125,7 @@ func (l *Leader) Run(ctx context.Context) {
 	defer func() {
 		close(l.ended)
 		if err := l.signed.close(); err != nil {
-			l.config.Logger.Warn("files of signed digests not removed", "partition", l.config.Partition, "error", err)
+			l.config.Logger.Warn("files with signed roots not removed", "partition", l.config.Partition, "error", err)
 		}
 	}()
 	l.config.Stats.Since.Store(time.Now().UnixNano())
@@ -144,7 +144,7 @@ func (l *Leader) Run(ctx context.Context) {
 			if l.handleQuarantines(ctx) {
 				wait = min(wait, retryInterval)
 			}
-			if l.isWanted() || !time.Now().Before(next) {
+			if l.isRequested() || !time.Now().Before(next) {
 				done, err := l.compareBatch(ctx)
 				switch {
 				case ctx.Err() != nil:
@@ -175,10 +175,10 @@ func (l *Leader) sleep(ctx context.Context, wait time.Duration) {
 	}
 }
 
-func (l *Leader) isWanted() bool {
+func (l *Leader) isRequested() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.wanted
+	return l.requested
 }
 
 // position returns where the round in progress continues.
@@ -201,9 +201,9 @@ func (l *Leader) Verify(r *clusterpb.VerifyRequest) *clusterpb.VerifyStatus {
 	switch {
 	case r.Round != 0 && r.Round != l.round.Round:
 		return &clusterpb.VerifyStatus{Epoch: l.config.Epoch}
-	case r.Round == 0 && !l.wanted:
+	case r.Round == 0 && !l.requested:
 		l.round = clusterpb.VerifyStatus{Round: l.round.Round + 1, Epoch: l.config.Epoch}
-		l.wanted, l.begun, l.cursor = true, false, ""
+		l.requested, l.whole, l.cursor = true, false, ""
 		select {
 		case l.wake <- struct{}{}:
 		default:
@@ -212,7 +212,7 @@ func (l *Leader) Verify(r *clusterpb.VerifyRequest) *clusterpb.VerifyStatus {
 	return &clusterpb.VerifyStatus{
 		Round: l.round.Round, Epoch: l.round.Epoch, Done: l.round.Done, Instances: l.round.Instances, Events: l.round.Events, Bytes: l.round.Bytes,
 		Replicas: l.round.Replicas, Voters: l.round.Voters, Waits: l.round.Waits,
-		Differences: append([]*clusterpb.Difference(nil), l.round.Differences...), Digests: append([]*clusterpb.SignedDigest(nil), l.round.Digests...),
+		Differences: append([]*clusterpb.Difference(nil), l.round.Differences...), Roots: append([]*clusterpb.SignedRoot(nil), l.round.Roots...),
 	}
 }
 
@@ -286,8 +286,8 @@ func each(members []journal.Member, f func(journal.Member) error) []error {
 	return errs
 }
 
-// compare returns the digests of a range, by node, with each instance of this node's if that is
-// wanted. It sets r.To to where the range ends on this node. Nodes that do not answer are removed
+// compare returns the digests of a range, by node; with ownEach, that of this node has each
+// instance. It sets r.To to where the range ends on this node. Nodes that do not answer are removed
 // from the set; the error is that of this node.
 func (l *Leader) compare(ctx context.Context, set *comparedSet, r *clusterpb.CompareRequest, ownEach bool) (map[string]*clusterpb.RangeDigest, error) {
 	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
@@ -322,7 +322,7 @@ func (l *Leader) compare(ctx context.Context, set *comparedSet, r *clusterpb.Com
 // compareBatch compares ranges at one comparison, and then acts on the instances that differ. done
 // says that a round is complete.
 func (l *Leader) compareBatch(ctx context.Context) (done bool, err error) {
-	from, wanted := l.beginBatch()
+	from, requested := l.beginBatch()
 	var suspects []string
 	to, deadline := from, time.Now().Add(viewMax)
 	leaves := l.signed.newLeaves()
@@ -348,13 +348,13 @@ func (l *Leader) compareBatch(ctx context.Context) (done bool, err error) {
 			if to == "" || time.Now().After(deadline) || len(suspects) >= suspectsMax || len(l.proofs) > 0 {
 				break
 			}
-			l.pace(ctx, wanted, own.Bytes, digests)
+			l.pace(ctx, requested, own.Bytes, digests)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 		}
 		if len(suspects) == 0 {
-			l.signBatch(ctx, set, &statement.Statement{Index: index, From: from, To: to}, leaves, wanted)
+			l.signBatch(ctx, set, &statement.Statement{Index: index, From: from, To: to}, leaves, requested)
 		}
 		return nil
 	})
@@ -366,47 +366,47 @@ func (l *Leader) compareBatch(ctx context.Context) (done bool, err error) {
 			return false, err
 		}
 	}
-	return l.endBatch(wanted, to), nil
+	return l.endBatch(requested, to), nil
 }
 
 // beginBatch returns where the round continues, and whether it was asked for.
-func (l *Leader) beginBatch() (from string, wanted bool) {
+func (l *Leader) beginBatch() (from string, requested bool) {
 	l.mu.Lock()
 	if l.cursor == "" {
-		l.begun = true
+		l.whole = true
 	}
 	begins := l.cursor == "" || l.began.IsZero()
 	if begins {
 		l.began = time.Now()
 	}
-	from, wanted = l.cursor, l.wanted
+	from, requested = l.cursor, l.requested
 	l.mu.Unlock()
 	if !begins {
-		return from, wanted
+		return from, requested
 	}
 	if err := l.signed.begin(); err != nil {
-		l.config.Logger.Warn("no file for signed digests; a proof compares again", "partition", l.config.Partition, "error", err)
+		l.config.Logger.Warn("no file for signed roots; a proof compares again", "partition", l.config.Partition, "error", err)
 	}
-	return from, wanted
+	return from, requested
 }
 
 // endBatch records where the round continues, and reports whether it is complete.
-func (l *Leader) endBatch(wanted bool, to string) (done bool) {
+func (l *Leader) endBatch(requested bool, to string) (done bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.wanted != wanted {
+	if l.requested != requested {
 		return false // another round was asked for meanwhile
 	}
 	l.cursor, l.round.Waits = to, ""
 	if to != "" {
 		return false
 	}
-	if l.begun {
+	if l.whole {
 		l.config.Stats.Took.Store(int64(time.Since(l.began)))
 	}
 	l.config.Stats.Since.Store(time.Now().UnixNano())
-	if wanted {
-		l.wanted, l.round.Done = false, true
+	if requested {
+		l.requested, l.round.Done = false, true
 	}
 	return true
 }
@@ -429,7 +429,7 @@ func (l *Leader) count(set *comparedSet, own *clusterpb.RangeDigest, digests map
 	l.config.Stats.Bytes.Add(own.Bytes)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.wanted {
+	if !l.requested {
 		return
 	}
 	s := &l.round
@@ -441,9 +441,9 @@ func (l *Leader) count(set *comparedSet, own *clusterpb.RangeDigest, digests map
 }
 
 // pace pauses so that the bounds of the package comment hold.
-func (l *Leader) pace(ctx context.Context, wanted bool, size uint64, digests map[string]*clusterpb.RangeDigest) {
+func (l *Leader) pace(ctx context.Context, requested bool, size uint64, digests map[string]*clusterpb.RangeDigest) {
 	rate, share := uint64(backgroundRate), int64(backgroundPause)
-	if wanted {
+	if requested {
 		rate, share = requestedRate, requestedPause
 	}
 	took := int64(0)
@@ -495,7 +495,7 @@ func (l *Leader) suspectsIn(ctx context.Context, set *comparedSet, from, to stri
 func (l *Leader) keep(d *clusterpb.Difference) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.wanted && len(l.round.Differences) < keptMax {
+	if l.requested && len(l.round.Differences) < keptMax {
 		l.round.Differences = append(l.round.Differences, d)
 	}
 }

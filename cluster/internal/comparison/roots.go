@@ -19,8 +19,8 @@ import (
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
-// A SignedRoot is a statement of the leader, and what of it concerns one instance.
-type SignedRoot struct {
+// A RootPath is a signed root, with the path to it from one instance.
+type RootPath struct {
 	Statement, Signature []byte
 	// The latest execution of the instance that is covered, and the last event in it.
 	Execution, LastEventID uint64
@@ -162,7 +162,7 @@ func (s *signedRounds) keep(b *batch, w *leafWriter) error {
 }
 
 // find returns the latest signed root that covers an instance, nil if there is none.
-func (s *signedRounds) find(instance string) (*SignedRoot, error) {
+func (s *signedRounds) find(instance string) (*RootPath, error) {
 	for _, round := range []*signedRound{&s.current, &s.previous} {
 		for _, b := range round.batches {
 			if instance < b.statement.From || b.statement.To != "" && instance >= b.statement.To {
@@ -174,7 +174,7 @@ func (s *signedRounds) find(instance string) (*SignedRoot, error) {
 	return nil, nil
 }
 
-func (r *signedRound) read(b *batch, instance string) (*SignedRoot, error) {
+func (r *signedRound) read(b *batch, instance string) (*RootPath, error) {
 	content := make([]byte, int64(b.statement.Instances)*int64(leafBytes))
 	if _, err := r.file.ReadAt(content, b.offset); err != nil {
 		return nil, err
@@ -187,7 +187,7 @@ func (r *signedRound) read(b *batch, instance string) (*SignedRoot, error) {
 }
 
 // prove returns the root with the path from an instance, nil if it is not among the leaves.
-func (b *batch) prove(leaves []leaf, instance string) (*SignedRoot, error) {
+func (b *batch) prove(leaves []leaf, instance string) (*RootPath, error) {
 	hashes, id, at := make([]statement.Hash, len(leaves)), xxhash.Sum64String(instance), -1
 	for i := range leaves {
 		hashes[i] = leaves[i].hash
@@ -202,7 +202,7 @@ func (b *batch) prove(leaves []leaf, instance string) (*SignedRoot, error) {
 	if !statement.VerifyPath(hashes[at], uint64(at), uint64(len(hashes)), path, b.statement.Root) {
 		return nil, errLeavesDamaged
 	}
-	return &SignedRoot{b.encoded, b.signature, leaves[at].execution, leaves[at].lastEventID, uint64(at), hashes[at], path}, nil
+	return &RootPath{b.encoded, b.signature, leaves[at].execution, leaves[at].lastEventID, uint64(at), hashes[at], path}, nil
 }
 
 // A proofRequest asks for a signed root that covers an execution up to an event.
@@ -214,7 +214,7 @@ type proofRequest struct {
 }
 
 type proofAnswer struct {
-	root *SignedRoot
+	root *RootPath
 	err  error
 }
 
@@ -223,7 +223,7 @@ const proofsMax = 64
 
 // Prove returns the latest signed root that covers an execution of an instance up to an event. If
 // there is none, a range that begins with the instance is compared and signed.
-func (l *Leader) Prove(ctx context.Context, instance string, execution, lastEventID uint64) (*SignedRoot, error) {
+func (l *Leader) Prove(ctx context.Context, instance string, execution, lastEventID uint64) (*RootPath, error) {
 	answer := make(chan proofAnswer, 1)
 	select {
 	case l.proofs <- &proofRequest{instance, execution, lastEventID, ctx.Done(), answer}:
@@ -262,7 +262,7 @@ func (l *Leader) answerProofs(ctx context.Context) {
 	}
 }
 
-func (l *Leader) prove(ctx context.Context, r *proofRequest) (*SignedRoot, error) {
+func (l *Leader) prove(ctx context.Context, r *proofRequest) (*RootPath, error) {
 	if l.config.Journal.Protocol() < journal.ComparisonProtocol {
 		return nil, journal.ErrProtocol
 	}
@@ -292,7 +292,7 @@ func (l *Leader) prove(ctx context.Context, r *proofRequest) (*SignedRoot, error
 
 // signRange compares a range that begins with an instance, and signs it if the replicas agree. If
 // they do not, it does so with the instance alone.
-func (l *Leader) signRange(ctx context.Context, set *comparedSet, instance string) (*SignedRoot, error) {
+func (l *Leader) signRange(ctx context.Context, set *comparedSet, instance string) (*RootPath, error) {
 	for _, instances := range []uint32{rangeInstancesMax, 1} {
 		digests, err := l.compare(ctx, set, &clusterpb.CompareRequest{From: instance, InstancesMax: instances, BytesMax: rangeBytesMax}, true)
 		if err != nil {
@@ -332,7 +332,7 @@ func (l *Leader) sign(ctx context.Context, set *comparedSet, s *statement.Statem
 }
 
 // signBatch signs a batch of a round and keeps it.
-func (l *Leader) signBatch(ctx context.Context, set *comparedSet, s *statement.Statement, w *leafWriter, wanted bool) {
+func (l *Leader) signBatch(ctx context.Context, set *comparedSet, s *statement.Statement, w *leafWriter, requested bool) {
 	if s.Instances = w.tree.Count(); s.Instances > math.MaxInt32 {
 		return // unreachable: a batch takes 30 s
 	}
@@ -341,14 +341,14 @@ func (l *Leader) signBatch(ctx context.Context, set *comparedSet, s *statement.S
 		err = l.signed.keep(b, w)
 	}
 	if err != nil {
-		l.config.Logger.Warn("digest of replicas not signed or kept; a proof compares again", "partition", l.config.Partition, "error", err)
+		l.config.Logger.Warn("root not signed or kept; a proof compares again", "partition", l.config.Partition, "error", err)
 	}
 	if b == nil {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if wanted && l.wanted && len(l.round.Digests) < keptMax {
-		l.round.Digests = append(l.round.Digests, &clusterpb.SignedDigest{Statement: b.encoded, Signature: b.signature})
+	if requested && l.requested && len(l.round.Roots) < keptMax {
+		l.round.Roots = append(l.round.Roots, &clusterpb.SignedRoot{Statement: b.encoded, Signature: b.signature})
 	}
 }

@@ -89,7 +89,7 @@ func (l *Leader) examine(ctx context.Context, instance string) error {
 		v := decide(votes, set.voters)
 		switch {
 		case v.isTie() && set.voters == 1:
-			l.report(l.locate(ctx, set, instance, votes[0], votes[0]), "this replica contradicts itself, and there is no other")
+			l.report(l.locate(ctx, set, instance, votes[0], votes[0]), "replica damaged: it contradicts itself, and there is no other to repair it from; restore a backup")
 			return nil
 		case v.isTie():
 			return l.stop(ctx, set, instance, votes)
@@ -179,11 +179,11 @@ func (l *Leader) eventsOf(ctx context.Context, set *comparedSet, q *journalpb.Qu
 	return events, nil
 }
 
-// report logs a difference and adds it to the requested round.
-func (l *Leader) report(q *journalpb.Quarantine, outcome string) {
+// report logs a difference and adds it to the requested round. message says what happens next.
+func (l *Leader) report(q *journalpb.Quarantine, message string) {
 	l.config.Stats.Differences.Add(1)
 	l.keep(&clusterpb.Difference{Instance: q.Instance, Node: q.Node, Execution: q.Execution, EventId: q.EventId, Reason: q.Reason})
-	l.config.Logger.Error("replicas differ: "+outcome, "differing", q.Node, "partition", l.config.Partition, "instance", q.Instance,
+	l.config.Logger.Error(message, "differing", q.Node, "partition", l.config.Partition, "instance", q.Instance,
 		"execution", q.Execution, "event_id", q.EventId, "reason", q.Reason)
 }
 
@@ -202,7 +202,7 @@ func (l *Leader) quarantine(ctx context.Context, q *journalpb.Quarantine) error 
 	if l.quarantineOf(q.Instance, q.Node) != nil {
 		return nil // it is being repaired
 	}
-	l.report(q, "a majority agrees, so this replica is quarantined and repaired")
+	l.report(q, "replicas differ: a majority agrees, so this one is quarantined and repaired")
 	if err := l.config.Journal.Quarantine(ctx, q); err != nil {
 		return err
 	}
@@ -219,7 +219,7 @@ func (l *Leader) stop(ctx context.Context, set *comparedSet, instance string, vo
 		if v.damage != nil || !bytes.Equal(v.digest, votes[0].digest) {
 			q := l.locate(ctx, set, instance, v, votes[0])
 			q.Node = ""
-			l.report(q, "no majority agrees, so the instance is stopped until an operator accepts a replica (tenuto accept)")
+			l.report(q, "replicas differ: no majority agrees, so the instance is stopped until an operator accepts a replica (tenuto accept)")
 			l.setCondition(ctx, instance, &journalpb.Condition{
 				Kind: journalpb.ConditionKind_CONDITION_KIND_STALLED, Mismatch: ReplicasDisagree, EventId: q.EventId, Expected: ExpectedReplicas, Found: q.Reason,
 			})

@@ -91,9 +91,9 @@ var observables = []observable{
 	{"tenuto.raft.role", "{node}", observableGauge, "1 for the node's role, 0 for the others.", readRole},
 	{"tenuto.raft.term", "{term}", observableGauge, "The node's current term.", readEach(func(g *PartitionSample) uint64 { return g.Term })},
 	{"tenuto.raft.applied", "{entry}", observableGauge, "Index of the last entry applied.", readEach(func(g *PartitionSample) uint64 { return g.Applied })},
-	{"tenuto.raft.lag", "{entry}", observableGauge, "Entries that this node or its leader knows to be committed, and that are not applied here.", readEach(func(g *PartitionSample) uint64 { return g.Behind })},
+	{"tenuto.raft.behind", "{entry}", observableGauge, "Entries that this node or its leader knows to be committed, and that are not applied here.", readEach(func(g *PartitionSample) uint64 { return g.Behind })},
 	{"tenuto.raft.since_contact", "s", observableGauge, "Time since the last message from the leader.", readEach(func(g *PartitionSample) float64 { return max(g.SinceContact, 0).Seconds() })},
-	{"tenuto.raft.member.lag", "{entry}", observableGauge, "Committed entries that another member has not acknowledged, on the leader.", readMembers},
+	{"tenuto.raft.member.behind", "{entry}", observableGauge, "Committed entries that another member has not acknowledged, on the leader.", readMembers},
 	{"tenuto.raft.messages.rejected", "{message}", observableCounter, "Raft messages rejected because of their sender or content.", readEach(func(g *PartitionSample) uint64 { return g.Journal.MessagesRejected })},
 
 	{"tenuto.journal.queue.records", "{record}", observableGauge, "Records that wait to be put into an entry.", readEach(func(g *PartitionSample) int { return g.Journal.QueueRecords })},

@@ -168,7 +168,7 @@ func (v *nodeView) add(r access.NodeReport) {
 
 // transferBody is the body of a transfer of leadership.
 type transferBody struct {
-	To     string `json:"to"` // "": the node that lags least
+	To     string `json:"to"` // "": the node that is least behind
 	Reason string `json:"reason"`
 }
 
