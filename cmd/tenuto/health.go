@@ -120,7 +120,7 @@ func healthOf(members []cluster.Member) *clusterHealth {
 		switch {
 		case m.Liveness != cluster.MemberAlive:
 			problem("%s is %s", m.NodeID, m.Liveness)
-		case !m.BehindKnown: // after a change of leader, it is taken for alive until it could have answered
+		case !m.BehindKnown: // a new leader takes it for alive for about a second
 			problem("%s has not answered the leader yet", m.NodeID)
 		case m.Behind > behindMax:
 			problem("%s is %d entries behind", m.NodeID, m.Behind)
