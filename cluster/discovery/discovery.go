@@ -99,9 +99,8 @@ func SRV(service, proto, name string, resolver Resolver) Func {
 }
 
 // File returns the addresses in a file, host:port, one a line. Empty lines and those that begin
-// with
-// # are ignored. The file is read at each call, so it may change; write it under another name and
-// rename it. It has at most [FileBytesMax] bytes.
+// with "#" are ignored. The file is read at each call, so it may change; write it under another
+// name and rename it. It has at most [FileBytesMax] bytes.
 func File(path string) Func {
 	return func(ctx context.Context) ([]string, error) {
 		if err := checkName("path", path); err != nil {

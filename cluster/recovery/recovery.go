@@ -115,6 +115,11 @@ func withSurvivors(ctx context.Context, logger *slog.Logger, dirs []string, use 
 	if len(dirs) == 0 {
 		return nil, invalid("directories", "are missing")
 	}
+	for _, dir := range dirs {
+		if _, err := os.Stat(dir); err != nil {
+			return nil, err
+		}
+	}
 	report = &Report{Partitions: make([]Partition, 1)}
 	var best []*journal.Survivor
 	for number := 0; number < len(report.Partitions); number++ {

@@ -384,6 +384,9 @@ func TestRecover_Refusals(t *testing.T) {
 	}
 	stop(t, members...)
 	stop(t, other)
+	if _, err := recovery.Inspect(ctx, dir, filepath.Join(dir, "nothing")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("of a directory that does not exist: %v", err)
+	}
 	full := t.TempDir()
 	if err := os.WriteFile(filepath.Join(full, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -9,10 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster/backup"
 	"github.com/tenuto-dev/tenuto/cluster/recovery"
+	"github.com/tenuto-dev/tenuto/cmd/tenuto/internal/output"
 )
 
 func writeBackup(flags *flag.FlagSet) action {
@@ -59,6 +61,7 @@ type backupFiles struct {
 	at      time.Time // zero: the newest
 	scratch string
 	list    bool
+	damaged []error // of files in directories
 }
 
 func (b *backupFiles) flags(flags *flag.FlagSet) {
@@ -69,8 +72,8 @@ func (b *backupFiles) flags(flags *flag.FlagSet) {
 	flags.BoolVar(&b.list, "list", false, "list the backups, each of which is a point to restore to, and do nothing else")
 }
 
-// read reads the descriptions of files, and of those in directories. A file in a directory that is
-// no backup is ignored.
+// read reads the descriptions of files, and of those in directories. A file in a directory whose
+// name does not end in .backup is ignored if it is no backup.
 func (b *backupFiles) read(paths []string) error {
 	for _, path := range paths {
 		names, inDir := []string{path}, false
@@ -83,6 +86,9 @@ func (b *backupFiles) read(paths []string) error {
 		for _, name := range names {
 			info, err := readBackupInfo(name)
 			if err != nil && inDir {
+				if filepath.Ext(name) == ".backup" {
+					b.damaged = append(b.damaged, fmt.Errorf("%s cannot be read: %w", name, err))
+				}
 				continue
 			}
 			if err != nil {
@@ -96,19 +102,22 @@ func (b *backupFiles) read(paths []string) error {
 	return nil
 }
 
-// show prints the backups, oldest first.
-func (b *backupFiles) show(s streams) {
+// show prints the backups, oldest first, and returns an error for those that cannot be read.
+func (b *backupFiles) show(s streams) error {
+	table := output.NewRows(s.out)
+	table.Add("TIME", "ID", "CONTINUES", "BYTES", "FILE")
 	for _, e := range b.entries {
-		kind := "full"
-		if e.Base != "" {
-			kind = "continues " + e.Base
-		}
-		printMessage(s, fmt.Sprintf("%s  %s  %s  %d bytes, %s", e.Time.UTC().Format(time.RFC3339Nano), e.ID, e.Name, e.Size, kind))
+		table.Add(output.Cell(e.Time.UTC().Format(time.RFC3339Nano)), output.Cell(e.ID), output.Cell(e.Base),
+			strconv.FormatInt(e.Size, 10), output.Line(e.Name))
 	}
+	return errors.Join(table.Flush(), errors.Join(b.damaged...))
 }
 
 // open opens the files of the newest backup that was made until the time, and of what it continues.
 func (b *backupFiles) open() (files []io.Reader, closeAll func() error, err error) {
+	if len(b.damaged) > 0 { // it could be the newest
+		return nil, nil, fmt.Errorf("%w; to use the others, move it to another directory", errors.Join(b.damaged...))
+	}
 	until := slices.DeleteFunc(slices.Clone(b.entries), func(e backup.Entry) bool { return !b.at.IsZero() && e.Time.After(b.at) })
 	chain, err := backup.Chain(until, time.Time{})
 	if err != nil {
@@ -150,8 +159,7 @@ func restoreBackup(flags *flag.FlagSet) action {
 			return err
 		}
 		if from.list {
-			from.show(s)
-			return nil
+			return from.show(s)
 		}
 		files, closeAll, err := from.open()
 		if err != nil {
@@ -162,7 +170,7 @@ func restoreBackup(flags *flag.FlagSet) action {
 		if err != nil {
 			return err
 		}
-		printMessage(s, fmt.Sprintf("%s is restored to %s of %s", to.Dir, info.ID, info.Time.Local().Format("2006-01-02 15:04:05")))
+		printMessage(s, fmt.Sprintf("%s is restored to %s of %s; start %s with it, without Config.Peers and Join", to.Dir, info.ID, info.Time.Local().Format("2006-01-02 15:04:05 MST"), to.NodeID))
 		return nil
 	}
 }
@@ -206,8 +214,7 @@ func verifyBackup(flags *flag.FlagSet) action {
 			return err
 		}
 		if from.list {
-			from.show(s)
-			return nil
+			return from.show(s)
 		}
 		files, closeAll, err := from.open()
 		if err != nil {

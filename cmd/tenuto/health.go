@@ -120,7 +120,9 @@ func healthOf(members []cluster.Member) *clusterHealth {
 		switch {
 		case m.Liveness != cluster.MemberAlive:
 			problem("%s is %s", m.NodeID, m.Liveness)
-		case m.BehindKnown && m.Behind > behindMax:
+		case !m.BehindKnown: // a new leader takes it for alive for about a second
+			problem("%s has not answered the leader yet", m.NodeID)
+		case m.Behind > behindMax:
 			problem("%s is %d entries behind", m.NodeID, m.Behind)
 		}
 		if m.Quarantined > 0 {
@@ -129,7 +131,7 @@ func healthOf(members []cluster.Member) *clusterHealth {
 		if m.Stopped > 0 {
 			problem("%d instances are stopped, because no majority of their replicas agrees: tenuto list -state stalled, tenuto accept", m.Stopped)
 		}
-		if m.Voter && m.Liveness == cluster.MemberAlive {
+		if m.Voter && m.Liveness == cluster.MemberAlive && m.BehindKnown {
 			h.Alive++
 		}
 	}

@@ -29,8 +29,8 @@
 // that TENUTO_CONFIG names, by default tenuto/config.json in XDG_CONFIG_HOME or the user's
 // directory for configuration.
 //
-// No command reads the directory of a stopped node, because a process that opens it acts as that
-// node and changes it. Start the node and call it.
+// Only "tenuto recover" reads the directory of a stopped node. To see what another one has, start
+// it and call it.
 //
 // # Selecting instances
 //

@@ -306,8 +306,8 @@ func TestMembers_DeadNodeAndNoLeader(t *testing.T) {
 // Replicas in quarantine and instances that are stopped are problems.
 func TestHealth_NamesQuarantines(t *testing.T) {
 	members := []cluster.Member{
-		{NodeID: "n1", Voter: true, Leader: true, Liveness: cluster.MemberAlive, Stopped: 1},
-		{NodeID: "n2", Voter: true, Liveness: cluster.MemberAlive, Quarantined: 2},
+		{NodeID: "n1", Voter: true, Leader: true, Liveness: cluster.MemberAlive, BehindKnown: true, Stopped: 1},
+		{NodeID: "n2", Voter: true, Liveness: cluster.MemberAlive, BehindKnown: true, Quarantined: 2},
 	}
 	h := healthOf(members)
 	if h.OK || len(h.Problems) != 2 || !strings.Contains(h.Problems[0], "1 instances are stopped") || !strings.Contains(h.Problems[1], "n2 has 2 replicas") {
@@ -315,6 +315,18 @@ func TestHealth_NamesQuarantines(t *testing.T) {
 	}
 	members[0].Stopped, members[1].Quarantined = 0, 0
 	if h := healthOf(members); !h.OK {
+		t.Errorf("%+v", h)
+	}
+}
+
+// Right after a change of leader, a member that has not answered the new one is a problem.
+func TestHealth_AwaitsAnswerToNewLeader(t *testing.T) {
+	h := healthOf([]cluster.Member{
+		{NodeID: "n1", Voter: true, Leader: true, Liveness: cluster.MemberAlive, BehindKnown: true},
+		{NodeID: "n2", Voter: true, Liveness: cluster.MemberAlive, BehindKnown: true},
+		{NodeID: "n3", Voter: true, Liveness: cluster.MemberAlive},
+	})
+	if h.OK || h.Alive != 2 || h.Tolerates != 0 || len(h.Problems) != 1 || !strings.Contains(h.Problems[0], "n3 has not answered") {
 		t.Errorf("%+v", h)
 	}
 }

@@ -38,6 +38,10 @@ func durationSetting(name string, field func(s *cluster.Settings) *time.Duration
 
 // clusterSettings are all settings but the rates of activities.
 var clusterSettings = []setting{
+	{"ActivityPlacement", func(s *cluster.Settings) any { return s.ActivityPlacement }, func(s *cluster.Settings, text string) error {
+		s.ActivityPlacement = strings.ReplaceAll(text, "-", " ") // as tables show it
+		return nil
+	}},
 	intSetting("Limits.Open", func(s *cluster.Settings) *int { return &s.Limits.Open }),
 	intSetting("Limits.Buffered", func(s *cluster.Settings) *int { return &s.Limits.Buffered }),
 	intSetting("Limits.BufferedBytes", func(s *cluster.Settings) *int { return &s.Limits.BufferedBytes }),

@@ -457,6 +457,7 @@ func testSchedules(l *lab) {
 func testCluster(l *lab) {
 	l.golden("members", "members")
 	l.tenuto("members", "-o", "ids").expect(l.t, statusOK, "n0\nn1\nn2\n")
+	l.Eventually("all have answered the leader", func() bool { return strings.HasPrefix(l.tenuto("health").out, "health     ok\n") })
 	l.golden("health", "health")
 	l.tenuto("health", "-json").expect(l.t, statusOK, `{"ok":true,"leader":"n`, `"voters":3,"alive":3,"tolerates":1}`)
 	node := httptest.NewServer(l.Node(0).HealthHandler())
