@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/cluster/internal/comparison"
+	"github.com/tenuto-dev/tenuto/cluster/recovery"
 	"github.com/tenuto-dev/tenuto/internal/harness"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -547,6 +548,29 @@ func TestQuarantine_OfAllVotersEnds(t *testing.T) {
 	expectSound(t, nodes)
 	if err := Send(testContext(t), nodes[0].Client(), "waits1", word, "y"); err != nil {
 		t.Error(err)
+	}
+}
+
+// A replica in quarantine may be the only one that survives. The report of a recovery names it.
+func TestRecover_NamesQuarantinedReplicas(t *testing.T) {
+	release := make(chan struct{})
+	nodes, _ := startComparedWith(t, 3, harness.Overrides{RepairStep: func(string) { <-release }})
+	t.Cleanup(func() { close(release) }) // before the nodes close
+	leader, victim := leaderOf(t, nodes), follower(t, nodes)
+	q := &journalpb.Quarantine{Instance: "waits1", Node: victim.config.NodeID, Reason: "test"}
+	if err := leader.partitions[0].journal.Quarantine(testContext(t), q); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the node knows of the quarantine", func() bool { return len(victim.partitions[0].journal.Quarantines()) == 1 })
+	if err := victim.Close(); err != nil {
+		t.Fatal(err)
+	}
+	report, err := recovery.Inspect(t.Context(), victim.config.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := report.Partitions[0]; !slices.Equal(p.Quarantined, []string{"waits1"}) || !strings.Contains(report.String(), "kept although") {
+		t.Errorf("%+v\n%s", p, report)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/membership"
 	"github.com/tenuto-dev/tenuto/cluster/internal/schedules"
 	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
 	"github.com/tenuto-dev/tenuto/internal/harness"
@@ -168,8 +169,8 @@ type Config struct {
 	// the code, which then begins again: the start is answered, and the instance is hung, after up
 	// to three times this. 10 ms to 10 s. Defaults to 1 s.
 	HungAfter time.Duration
-	// StopGrace bounds how long Stop and Close wait for the functions of running activities after
-	// their contexts have ended. Defaults to 10 s.
+	// StopGrace bounds how long Stop and Close wait for the functions of running activities, and
+	// for Backups, after their contexts have ended. Defaults to 10 s.
 	StopGrace time.Duration
 	// CallTimeout bounds how long a call without a deadline is retried while no leader answers.
 	// Defaults to 30 s.
@@ -219,6 +220,7 @@ const (
 )
 
 func (c Config) withDefaults() Config {
+	c.Discover = membership.Bounded(c.Discover)
 	c.Peers = slices.Clone(c.Peers)
 	c.Join = slices.Clone(c.Join)
 	c.Tags = slices.Clone(c.Tags)

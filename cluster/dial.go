@@ -86,7 +86,7 @@ type DialConfig struct {
 }
 
 func (c DialConfig) withDefaults() DialConfig {
-	c.Addresses = slices.Clone(c.Addresses)
+	c.Addresses, c.Discover = slices.Clone(c.Addresses), membership.Bounded(c.Discover)
 	c.ClientInterceptors, c.BaggageHeaders = slices.Clone(c.ClientInterceptors), slices.Clone(c.BaggageHeaders)
 	if c.ClusterID == "" {
 		c.ClusterID = clusterIDDefault

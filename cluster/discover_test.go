@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -378,6 +379,58 @@ func TestDial_Discover(t *testing.T) {
 	d.start(0, 1, 2)
 	if _, err := Call(testContext(t), client, doubled, "second", 1); err != nil {
 		t.Errorf("after all addresses have changed: %v", err)
+	}
+}
+
+// A function that ignores the end of its context does not keep a start, a client or a node from
+// ending.
+func TestDiscover_FunctionHangs(t *testing.T) {
+	release := make(chan struct{})
+	defer close(release)
+	hangs := func(context.Context) ([]string, error) { <-release; return nil, nil }
+	within := func(what string, do func() error) (err error) {
+		t.Helper()
+		ended := make(chan error, 1)
+		go func() { ended <- do() }()
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(time.Minute):
+			t.Fatal("does not end: ", what)
+			return nil
+		}
+	}
+	short := func() context.Context {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		t.Cleanup(cancel)
+		return ctx
+	}
+	var unavailable *UnavailableError
+	err := within("a start", func() error {
+		_, err := Start(short(), Config{Dir: t.TempDir(), NodeID: "n1", Listen: loopbackAddress(t), Discover: hangs, Logger: testLogger()})
+		return err
+	})
+	if !errors.As(err, &unavailable) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("start: %v", err)
+	}
+	err = within("a dial", func() error {
+		_, err := Dial(short(), DialConfig{Discover: hangs, Logger: testLogger()})
+		return err
+	})
+	if !errors.As(err, &unavailable) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("dial: %v", err)
+	}
+	asked := make(chan struct{}, 1)
+	node, err := Start(testContext(t), Config{
+		Dir: t.TempDir(), NodeID: "t-0", Listen: loopbackAddress(t), Found: 2, Logger: testLogger(),
+		Discover: func(ctx context.Context) ([]string, error) { asked <- struct{}{}; return hangs(ctx) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-asked
+	if err := within("closing a node", node.Close); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -535,15 +535,32 @@ func checkRecordBackup(r *clusterpb.Request) error {
 type backupProgress struct{ written, total int64 }
 
 // runBackups runs the plan of Config.Backups until the node closes. A panic ends the plan, not the
-// process.
+// process, and a plan that does not return does not keep the node from closing: its destination may
+// hang.
 func runBackups(n *Node) {
-	defer func() {
-		if panicked := recover(); panicked != nil {
-			n.config.Logger.Error("the plan for backups panicked: this node makes no backups until it is started again",
-				"panic", panicked, "stack", string(debug.Stack()))
-		}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer func() {
+			if panicked := recover(); panicked != nil {
+				n.config.Logger.Error("the plan for backups panicked: this node makes no backups until it is started again",
+					"panic", panicked, "stack", string(debug.Stack()))
+			}
+		}()
+		n.config.Backups.Run(n.ctx, n)
 	}()
-	n.config.Backups.Run(n.ctx, n)
+	select {
+	case <-ended:
+		return
+	case <-n.ctx.Done():
+	}
+	grace := time.NewTimer(n.config.StopGrace)
+	defer grace.Stop()
+	select {
+	case <-ended:
+	case <-grace.C:
+		n.config.Logger.Warn("the plan for backups has not returned, closing anyway", "after", n.config.StopGrace)
+	}
 }
 
 // planOf returns how a plan for backups reaches its node.

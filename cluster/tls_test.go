@@ -41,12 +41,53 @@ func TestTLS_RejectsUnusableKeysAtStart(t *testing.T) {
 		"another authority's": trusted.keys(others.Node("n1")),
 		"another cluster's":   trusted.keys(trusted.Issue([]string{"tenuto://other/node/n1"})),
 		"expired ones":        trusted.keys(trusted.Issue([]string{"tenuto://tenuto/node/n1"}, withValidity(-2*time.Hour, -time.Hour))),
+		"no private key":      trusted.keys(&tls.Certificate{Certificate: trusted.Node("n1").Certificate}),
+		"another private key": trusted.keys(&tls.Certificate{Certificate: trusted.Node("n1").Certificate, PrivateKey: trusted.Node("n1").PrivateKey}),
+		"a panic":             keySourceFunc(func() (*Keys, error) { panic("as wanted") }),
 	} {
 		config := Config{InMemory: true, NodeID: "n1", Listen: "127.0.0.1:0", TLS: keys, Logger: testLogger()}
 		var wrong *replay.InvalidError
 		if _, err := Start(testContext(t), config); !errors.As(err, &wrong) || wrong.Field != "Config.TLS" {
 			t.Errorf("%s: %v; want an InvalidError of TLS", name, err)
 		}
+	}
+}
+
+// A keySourceFunc is a KeySource.
+type keySourceFunc func() (*Keys, error)
+
+func (f keySourceFunc) Keys() (*Keys, error) { return f() }
+
+// Keys that are not usable do not replace the ones of a node that runs: a source that panics, and a
+// certificate whose private key is missing or another one's.
+func TestTLS_KeepsKeysUntilOthersAreUsable(t *testing.T) {
+	checkGoroutineLeaks(t)
+	trusted := newAuthority(t)
+	good := trusted.Node("n1")
+	var next atomic.Pointer[func() *Keys]
+	source := keySourceFunc(func() (*Keys, error) {
+		if ask := next.Load(); ask != nil {
+			return (*ask)(), nil
+		}
+		return trusted.keys(good).Keys()
+	})
+	log := new(logRecorder)
+	node := startNode(t, Config{InMemory: true, NodeID: "n1", Listen: loopbackAddress(t), TLS: source, Logger: log.logger(), Definitions: definitions()})
+	for name, ask := range map[string]func() *Keys{
+		"panic":  func() *Keys { panic("as wanted") },
+		"no-key": func() *Keys { return &Keys{&tls.Certificate{Certificate: good.Certificate}, trusted.Roots()} },
+		"another-key": func() *Keys {
+			return &Keys{&tls.Certificate{Certificate: good.Certificate, PrivateKey: trusted.Node("n1").PrivateKey}, trusted.Roots()}
+		},
+	} {
+		next.Store(&ask)
+		client := dialSecured(t, trusted, trusted.Client("app"), node)
+		if got, err := Call(testContext(t), client, doubled, name, 21); err != nil || got != 42 {
+			t.Errorf("%s: a call over a new connection: %d, %v", name, got, err)
+		}
+	}
+	if log.countLines("new TLS keys rejected") < 2 { // each reason in sequence once
+		t.Errorf("the log of what was rejected:\n%s", log.all())
 	}
 }
 

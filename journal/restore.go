@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -202,16 +203,103 @@ func VerifyState(ctx context.Context, dir string, logger *slog.Logger) (v Verifi
 	return v, machine.Err() // of a store that ended the iteration
 }
 
-// Publish gives a restored directory of a node its name, as the last step: before it, no node can
-// be started there. Both must be on one file system; to must not exist, or be empty.
-func Publish(from, to string) error {
-	if err := os.Remove(to); err != nil && !errors.Is(err, os.ErrNotExist) {
+// A Stage is a directory beside the place of a node's new directory, where that one is written. It
+// is locked, so one process at a time uses it.
+type Stage struct {
+	dir, to string
+	lock    *os.File
+}
+
+// OpenStage creates the stage of the directory to, whose name has the suffix in addition, or
+// empties the one that a crash has left. to must not exist, or be empty: it is removed. The caller
+// must call Close. The error is a *LockedError while another process uses the stage, or a system
+// error.
+func OpenStage(to, suffix string) (*Stage, error) {
+	s := &Stage{dir: filepath.Clean(to) + suffix, to: filepath.Clean(to)}
+	if err := s.open(); err != nil {
+		return nil, err
+	}
+	err := s.empty()
+	if err == nil {
+		err = s.makeRoom()
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// open creates and locks the directory.
+func (s *Stage) open() (err error) {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return err
+	}
+	path := filepath.Join(s.dir, lockFile)
+	if s.lock, err = os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+		_ = os.Remove(s.dir) // fails if it has files
+		return err
+	}
+	held, err := diskfile.TryLock(s.lock)
+	if err == nil && !s.isNamed(path) {
+		held, err = true, errors.New("removed by another process") // which has just ended
+	}
+	if held {
+		err = &LockedError{Dir: s.dir}
+	}
+	if err != nil {
+		return errors.Join(err, s.lock.Close())
+	}
+	return nil
+}
+
+// isNamed reports whether the lock still is the file of a name.
+func (s *Stage) isNamed(path string) bool {
+	locked, err := s.lock.Stat()
+	named, namedErr := os.Lstat(path)
+	return err == nil && namedErr == nil && os.SameFile(locked, named)
+}
+
+// empty removes what a crash has left.
+func (s *Stage) empty() error {
+	entries, err := os.ReadDir(s.dir)
+	for _, e := range entries {
+		if e.Name() != lockFile {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(s.dir, e.Name())))
+		}
+	}
+	return err
+}
+
+// makeRoom removes the empty directory at the place of the new one. For example, a mount point
+// cannot be removed: that must not be noticed only when all is written.
+func (s *Stage) makeRoom() error {
+	if err := os.Remove(s.to); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("replace the directory, which must be empty: %w", err)
 	}
-	if err := errors.Join(os.Rename(from, to), diskfile.SyncDir(vfs.Default, filepath.Dir(to))); err != nil {
+	return nil
+}
+
+// Path returns the path of a file of the stage.
+func (s *Stage) Path(name string) string { return filepath.Join(s.dir, name) }
+
+// Publish gives a directory in the stage its place, as the last step: before it, no node can be
+// started there.
+func (s *Stage) Publish(name string) error {
+	if err := s.makeRoom(); err != nil {
+		return err
+	}
+	if err := errors.Join(os.Rename(s.Path(name), s.to), diskfile.SyncDir(vfs.Default, filepath.Dir(s.to))); err != nil {
 		return fmt.Errorf("name the restored directory: %w", err)
 	}
 	return nil
+}
+
+// Close removes the stage.
+func (s *Stage) Close() error {
+	if runtime.GOOS == "windows" { // which removes no file that is open
+		return errors.Join(s.lock.Close(), os.RemoveAll(s.dir))
+	}
+	return errors.Join(os.RemoveAll(s.dir), s.lock.Close())
 }
 
 // A Survivor is the directory of a partition whose node has stopped. It stays locked until Close.
@@ -378,6 +466,41 @@ func (s *Survivor) Tail() iter.Seq2[string, error] {
 			yield("", err)
 		}
 	}
+}
+
+// Quarantined returns, at the last entry, the instances whose replica in the directory is not used,
+// because it differs from those of a majority, and those that are stopped, because no majority
+// agrees. They are in order.
+func (s *Survivor) Quarantined() ([]string, error) {
+	type replica struct{ instance, node string }
+	found := make(map[replica]bool)
+	for _, q := range s.machine.Quarantines() {
+		found[replica{q.Instance, q.Node}] = true
+	}
+	err := s.eachInTail(func(_ *raft.Log, records [][]byte) error {
+		for _, encoded := range records {
+			record := new(journalpb.Record)
+			if err := proto.Unmarshal(encoded, record); err != nil {
+				return fmt.Errorf("decode record: %w", err)
+			}
+			change := record.GetMetadataChange()
+			if q := change.GetLifted(); q != nil {
+				delete(found, replica{q.Instance, q.Node})
+			}
+			if q := change.GetQuarantine(); q != nil {
+				found[replica{q.Instance, q.Node}] = true
+			}
+		}
+		return nil
+	})
+	var instances []string
+	for of := range found {
+		if of.node == s.Node || of.node == "" {
+			instances = append(instances, of.instance)
+		}
+	}
+	slices.Sort(instances)
+	return slices.Compact(instances), err
 }
 
 // instancesOf returns the instances that a record changes.

@@ -84,24 +84,49 @@ func List(ctx context.Context, in Sink) ([]Entry, error) {
 			entries = append(entries, e)
 		}
 	}
-	slices.SortFunc(entries, compareEntries)
+	Sort(entries)
 	return entries, nil
 }
 
-func compareEntries(a, b Entry) int {
-	return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Cut, b.Cut), cmp.Compare(a.Name, b.Name))
+// Entry returns the entry of a backup that is stored under a name.
+func (i *Info) Entry(name string) Entry {
+	size, _ := i.Bytes()
+	return Entry{Name: name, Size: size, ID: i.ID, Base: i.Base, Cut: i.Cut, Time: i.Time, origin: originOf(i.Cluster, i.Lineage)}
+}
+
+// Sort sorts entries, oldest first. Those of one lineage of a cluster are in the order of their
+// cuts, because the clock of a node may have been wrong, and the lineages in the order of the times
+// of their newest. Entries that neither [List] nor [Info.Entry] has returned are in the order of
+// their times.
+func Sort(entries []Entry) {
+	newest := make(map[string]time.Time)
+	for _, e := range entries {
+		if e.Time.After(newest[e.origin]) {
+			newest[e.origin] = e.Time
+		}
+	}
+	slices.SortFunc(entries, func(a, b Entry) int {
+		if a.origin != b.origin {
+			return cmp.Or(newest[a.origin].Compare(newest[b.origin]), cmp.Compare(a.origin, b.origin))
+		}
+		byCut, byTime := cmp.Compare(a.Cut, b.Cut), a.Time.Compare(b.Time)
+		if a.origin == "" {
+			byCut, byTime = byTime, byCut
+		}
+		return cmp.Or(byCut, byTime, cmp.Compare(a.Name, b.Name))
+	})
 }
 
 // ErrNoBackup means that there is no complete chain of backups to restore from.
 var ErrNoBackup = errors.New("tenuto: there is no backup to restore from")
 
 // Chain returns the entries to restore, in order, to be as near as possible to a time, and not
-// after it: a full backup and the incremental ones after it. The zero time means the latest. Each
-// entry is a point to restore to; there are none between two of them. An entry whose base is
-// missing is ignored. The error is [ErrNoBackup].
+// after it: a full backup and the incremental ones after it. The zero time means the latest; see
+// [Sort]. Each entry is a point to restore to; there are none between two of them. An entry whose
+// base is missing is ignored. The error is [ErrNoBackup].
 func Chain(entries []Entry, at time.Time) ([]Entry, error) {
 	entries = slices.Clone(entries)
-	slices.SortFunc(entries, compareEntries)
+	Sort(entries)
 	for _, e := range slices.Backward(entries) {
 		if !at.IsZero() && e.Time.After(at) {
 			continue

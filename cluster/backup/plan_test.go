@@ -87,6 +87,7 @@ type fakeCluster struct {
 	outcomes []*journalpb.BackupRecord
 	ended    int           // checkpoints that were ended
 	copying  time.Duration // how long the copy of a checkpoint takes
+	ahead    time.Duration // by which the clock of the node that makes checkpoints is wrong
 	failure  error         // of the copy, at its end
 }
 
@@ -144,7 +145,7 @@ func (c *fakeCluster) begin(node int, base *Info) (checkpoint, error) {
 	defer c.mu.Unlock()
 	c.cut++
 	info := &Info{
-		Format: format, ID: internal.NewID(), Cluster: "c", Lineage: c.lineage, Cut: c.cut, Time: time.Now(), Node: fmt.Sprint("n", node),
+		Format: format, ID: internal.NewID(), Cluster: "c", Lineage: c.lineage, Cut: c.cut, Time: time.Now().Add(c.ahead), Node: fmt.Sprint("n", node),
 		Partitions: []Partition{{Database: "d", Files: []File{{Name: "1.sst", Immutable: true}}}},
 	}
 	return &fakeCheckpoint{c, info}, info.continueFrom(base)
@@ -263,6 +264,47 @@ func TestPlan_LeaderChanges(t *testing.T) {
 			t.Errorf("%d of %d checkpoints were ended", c.ended, c.cut)
 		}
 	})
+}
+
+// The clock of a node was wrong while it made a backup. Backups are made at the interval all the
+// same, and the ones that were made last are kept, continued and restored.
+func TestPlan_WrongClock(t *testing.T) {
+	for _, ahead := range []time.Duration{48 * time.Hour, -48 * time.Hour} {
+		for _, whenRight := range []int{0, 1} { // the leader when the clock is right again
+			t.Run(fmt.Sprint(ahead, " ", whenRight), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c := newFakeCluster()
+					for node := range 2 {
+						c.run(t, node, Plan{Every: time.Hour, Keep: 3, Increments: 100})
+					}
+					time.Sleep(150 * time.Minute)
+					c.mu.Lock()
+					c.ahead = ahead
+					c.mu.Unlock()
+					time.Sleep(time.Hour)
+					c.mu.Lock()
+					c.ahead = 0
+					c.mu.Unlock()
+					c.lead(whenRight)
+					time.Sleep(3 * time.Hour)
+					synctest.Wait()
+					if c.cut < 6 || c.cut > 8 {
+						t.Errorf("%d backups were made in 6.5 hours", c.cut)
+					}
+					entries := c.sink.entries(t)
+					chain, err := Chain(entries, time.Time{})
+					if err != nil || chain[len(chain)-1].Cut != c.cut || uint64(len(chain)) != c.cut {
+						t.Errorf("the newest of %d backups: %v, %v", c.cut, chain, err)
+					}
+					for _, e := range surplus(entries, 1) {
+						if e.Cut == c.cut {
+							t.Errorf("the newest one is surplus: %v", e)
+						}
+					}
+				})
+			})
+		}
+	}
 }
 
 // Whatever fails, nothing is left in the sink, the outcome is recorded, and the backup is tried

@@ -42,9 +42,11 @@ const restoringSuffix = ".restoring"
 // Config.Join. With the same node IDs as before, too: the restored cluster refuses their old
 // directories.
 //
-// Restore needs room for all files that any of the backups has. Errors: [ErrDamaged]; a
-// [*replay.InvalidError] for an invalid Target, or for backups that do not continue each other; a
-// system error, or one of the state store. After an error the directory does not exist.
+// Restore needs room for all files that any of the backups has. Errors: [ErrDamaged], also for
+// bytes after the end of a backup; a [*replay.InvalidError] for an invalid Target, or for backups
+// that do not continue each other; a *journal.LockedError while another process restores to Dir; a
+// system error, or one of the state store; that of ctx. After an error the directory does not
+// exist.
 func Restore(ctx context.Context, to Target, backups ...io.Reader) (*Info, error) {
 	info, err := restore(ctx, to, backups)
 	if err != nil {
@@ -54,41 +56,34 @@ func Restore(ctx context.Context, to Target, backups ...io.Reader) (*Info, error
 }
 
 func restore(ctx context.Context, to Target, backups []io.Reader) (info *Info, err error) {
-	for _, field := range []struct{ name, value string }{{"Dir", to.Dir}, {"NodeID", to.NodeID}} {
-		if field.value == "" {
-			return nil, invalid("Target."+field.name, "is empty")
-		}
+	target := &backup.Target{Dir: to.Dir, NodeID: to.NodeID, ClusterID: to.ClusterID, Address: to.Address}
+	if to.NodeID == "" {
+		return nil, invalid("Target.NodeID", "is empty")
 	}
-	if entries, err := os.ReadDir(to.Dir); len(entries) > 0 {
-		return nil, invalid("Target.Dir", fmt.Sprintf("is %s, which is not empty", to.Dir))
-	} else if err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := target.Check(); err != nil {
 		return nil, err
 	}
-	dir := filepath.Clean(to.Dir) + restoringSuffix
-	if err := os.RemoveAll(dir); err != nil {
+	stage, err := target.OpenStage(restoringSuffix)
+	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	pool := &filePool{dir: filepath.Join(dir, "files")}
-	for _, from := range backups {
-		if err := ctx.Err(); err != nil {
-			return nil, err
+	defer func() { err = errors.Join(err, stage.Close()) }()
+	pool := &filePool{dir: stage.Path("files")}
+	for i, from := range backups {
+		if from == nil {
+			return nil, invalid("backups", fmt.Sprintf("have nil at index %d", i))
 		}
-		if info, err = pool.add(from, info); err != nil {
+		if info, err = pool.add(&contextReader{ctx, from}, info); err != nil {
 			return nil, err
 		}
 	}
 	if info == nil {
 		return nil, invalid("backups", "are missing")
 	}
-	node := filepath.Join(dir, "node")
-	if err := to.write(node, info, pool); err != nil {
+	if err := to.write(ctx, stage.Path("node"), info, pool); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(filepath.Dir(filepath.Clean(to.Dir)), 0o700); err != nil {
-		return nil, err
-	}
-	return info, journal.Publish(node, filepath.Clean(to.Dir))
+	return info, stage.Publish("node")
 }
 
 // A Verification is what [Verify] has read.
@@ -142,12 +137,15 @@ func VerifyAt(ctx context.Context, scratch string, from Sink, at time.Time) (*Ve
 }
 
 // write writes the directories of all partitions.
-func (t *Target) write(dir string, info *Info, pool *filePool) error {
+func (t *Target) write(ctx context.Context, dir string, info *Info, pool *filePool) error {
 	lineage := &journalpb.Lineage{
 		Id: backup.NewID(), Kind: journalpb.Lineage_KIND_RESTORED, Source: info.ID, Time: time.Now().UnixNano(),
 	}
 	identity := ""
 	for i, p := range info.Partitions {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		r := &journal.Restore{
 			Config: journal.Config{
 				Node: t.NodeID, Address: t.Address, Cluster: cmp.Or(t.ClusterID, info.Cluster), Identity: identity,

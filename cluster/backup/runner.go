@@ -56,6 +56,9 @@ type runner struct {
 	record   func(ctx context.Context, outcome *journalpb.BackupRecord) error
 	progress func(written, total int64)
 	logger   *slog.Logger
+
+	latest string    // the name of the latest backup in the sink
+	seen   time.Time // when this node first saw it, or began it
 }
 
 // run returns when ctx ends.
@@ -109,9 +112,7 @@ func (r *runner) makeIfDue(ctx context.Context, mayContinue bool) (wait time.Dur
 	}
 	latest, _ := Chain(entries, time.Time{})
 	if len(latest) > 0 {
-		// The clock of the node that made it may be ahead of this one.
-		due := min(time.Until(latest[len(latest)-1].Time.Add(r.plan.Every)), r.plan.Every)
-		if due > 0 {
+		if due := r.due(latest[len(latest)-1]); due > 0 {
 			return due, nil
 		}
 	}
@@ -123,6 +124,15 @@ func (r *runner) makeIfDue(ctx context.Context, mayContinue bool) (wait time.Dur
 		return 0, err
 	}
 	return max(r.plan.Every-time.Since(begun), 0), nil
+}
+
+// due returns how long it is until the backup after the latest one. The clock of the node that made
+// that one may have been ahead: this node waits for at most Every since it has seen it.
+func (r *runner) due(latest Entry) time.Duration {
+	if latest.Name != r.latest {
+		r.latest, r.seen = latest.Name, time.Now()
+	}
+	return r.plan.Every - max(time.Since(latest.Time), time.Since(r.seen))
 }
 
 // list returns the backups in the sink that are of this lineage of the cluster.
@@ -145,6 +155,7 @@ func (r *runner) make(ctx context.Context, chain []Entry) error {
 	if err != nil {
 		return err
 	}
+	r.latest, r.seen = nameOf(info), begun
 	stream, state := info.Bytes()
 	r.logger.Info("scheduled backup made", "backup", info.ID, "base", info.Base, "bytes", stream, "state_bytes", state, "from", info.Node, "after", time.Since(begun))
 	r.recordOutcome(ctx, &journalpb.BackupRecord{

@@ -3,6 +3,7 @@ package backup_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"testing"
 	"time"
@@ -66,5 +67,43 @@ func TestPlan_InCluster(t *testing.T) {
 		if earlyErr != nil || (lateErr == nil) != want {
 			t.Errorf("restored to %v: early %v, late %v", info.Time, earlyErr, lateErr)
 		}
+	}
+}
+
+// A hungSink takes nothing and returns from nothing, whatever happens to the context, until it is
+// released.
+type hungSink struct {
+	backup.Directory
+	asked, released chan struct{}
+}
+
+// List implements backup.Sink.
+func (s *hungSink) List(context.Context) (map[string]int64, error) {
+	close(s.asked)
+	<-s.released
+	return nil, nil
+}
+
+// A destination that hangs, as a network file system can, does not keep a node from closing.
+func TestPlan_SinkHangs(t *testing.T) {
+	sink := &hungSink{asked: make(chan struct{}), released: make(chan struct{})}
+	defer close(sink.released)
+	node, err := cluster.Start(t.Context(), cluster.Config{
+		Dir: t.TempDir(), Definitions: definitions(), Logger: slog.New(slog.DiscardHandler), StopGrace: time.Millisecond,
+		Backups: backup.Plan{To: sink, Every: time.Second},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-sink.asked
+	closed := make(chan error, 1)
+	go func() { closed <- node.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the node does not close")
 	}
 }

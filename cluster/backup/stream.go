@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"math"
 	"strings"
 	"time"
+	"unicode"
 
+	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
 	"github.com/tenuto-dev/tenuto/internal/frame"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -94,17 +97,37 @@ func (i *Info) check() error {
 	if !isID(i.ID) || i.Base != "" && !isID(i.Base) {
 		return invalid("ID", fmt.Sprintf("is %.100q, of the base %.100q: 32 hexadecimal digits are required", i.ID, i.Base))
 	}
-	if i.Cluster == "" || len(i.Partitions) == 0 {
-		return invalid("description", "names no cluster or no partition")
+	if !transport.IsName(i.Cluster) {
+		return invalid("cluster", fmt.Sprintf("is %.100q: %s", i.Cluster, transport.NameRule))
 	}
+	if len(i.Partitions) == 0 || len(i.Partitions) > partitionsMax {
+		return invalid("description", fmt.Sprintf("has %d partitions: 1 to %d are allowed", len(i.Partitions), partitionsMax))
+	}
+	total := int64(0)
 	for _, p := range i.Partitions {
+		names := make(map[string]bool)
 		for _, f := range p.Files {
-			if f.Name == "" || f.Name == "." || f.Name == ".." || strings.ContainsAny(f.Name, `/\`) || f.Size < 0 || f.In != "" && !isID(f.In) {
+			if !f.isValid() || names[f.Name] || f.Size > math.MaxInt64-total {
 				return invalid("file", fmt.Sprintf("is %.100q of %d bytes, in %.100q", f.Name, f.Size, f.In))
 			}
+			names[f.Name], total = true, total+f.Size
 		}
 	}
 	return nil
+}
+
+const (
+	// partitionsMax is that of a cluster.
+	partitionsMax = 64
+	// fileNameMax bounds the name of a file, in bytes, as file systems do.
+	fileNameMax = 255
+)
+
+// isValid reports whether a file can be written to a directory.
+func (f *File) isValid() bool {
+	isName := f.Name != "" && f.Name != "." && f.Name != ".." && len(f.Name) <= fileNameMax &&
+		!strings.ContainsAny(f.Name, `/\`) && !strings.ContainsFunc(f.Name, unicode.IsControl)
+	return isName && f.Size >= 0 && (f.In == "" || isID(f.In))
 }
 
 // isID reports whether a text is the ID of a backup, which becomes the name of a directory.
@@ -119,13 +142,13 @@ func invalid(field, reason string) error {
 
 // ReadInfo reads the beginning of a stream.
 func ReadInfo(from io.Reader) (*Info, error) {
-	return readInfo(frame.NewReader(from))
+	return readInfo(newReader(from))
 }
 
 func readInfo(from *frame.Reader) (*Info, error) {
 	begin := make([]byte, len(magic))
 	if err := from.Bytes(begin); err != nil {
-		return nil, fmt.Errorf("read backup: %w", err)
+		return nil, damaged(err)
 	}
 	if string(begin) != magic {
 		return nil, invalid("beginning", fmt.Sprintf("is %.20q: it is no backup, or one of another version", begin))
@@ -144,12 +167,38 @@ func readInfo(from *frame.Reader) (*Info, error) {
 // ErrDamaged means that a backup is incomplete, or differs from its checksums.
 var ErrDamaged = errors.New("tenuto: the backup is damaged")
 
-func damaged(reason error) error { return fmt.Errorf("%w: %w", ErrDamaged, reason) }
+// damaged returns the error of a backup that is damaged, or that could not be read.
+func damaged(reason error) error {
+	if _, ok := errors.AsType[*readError](reason); ok {
+		return fmt.Errorf("read backup: %w", reason)
+	}
+	return fmt.Errorf("%w: %w", ErrDamaged, reason)
+}
+
+// A readError is one of a reader that says nothing of what it would have read.
+type readError struct{ error }
+
+// Unwrap returns the reader's error.
+func (e *readError) Unwrap() error { return e.error }
+
+// A backupReader marks such errors.
+type backupReader struct{ from io.Reader }
+
+// Read implements io.Reader.
+func (r *backupReader) Read(b []byte) (int, error) {
+	n, err := r.from.Read(b)
+	if err != nil && err != io.EOF && !errors.Is(err, io.ErrUnexpectedEOF) {
+		err = &readError{err}
+	}
+	return n, err
+}
+
+func newReader(from io.Reader) *frame.Reader { return frame.NewReader(&backupReader{from}) }
 
 // readStream reads a whole stream and verifies it. create returns where the content of a file goes,
 // nil to drop it; it is closed.
 func readStream(from io.Reader, accept func(*Info) error, create func(partition int, f *File) (io.WriteCloser, error)) (*Info, error) {
-	r := frame.NewReader(from)
+	r := newReader(from)
 	info, err := readInfo(r)
 	if err == nil {
 		err = accept(info)
@@ -172,7 +221,10 @@ func readStream(from io.Reader, accept func(*Info) error, create func(partition 
 			}
 		}
 	}
-	if err := r.Trailer(); err != nil {
+	if err = r.Trailer(); err == nil {
+		err = r.End()
+	}
+	if err != nil {
 		return nil, damaged(err)
 	}
 	return info, nil

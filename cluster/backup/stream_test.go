@@ -49,6 +49,16 @@ func TestReadInfo_InvalidDescriptions(t *testing.T) {
 		"directory as file":  func(i *Info) { i.Partitions[0].Files[0].Name = ".." },
 		"path of a backup":   func(i *Info) { i.Partitions[0].Files[0].In = "../x" },
 		"negative file size": func(i *Info) { i.Partitions[0].Files[0].Size = -1 },
+		"path as cluster":    func(i *Info) { i.Cluster = "../x" },
+		"NUL as file":        func(i *Info) { i.Partitions[0].Files[0].Name = "x\x00" },
+		"line as file":       func(i *Info) { i.Partitions[0].Files[0].Name = "x\ny" },
+		"long name of file":  func(i *Info) { i.Partitions[0].Files[0].Name = strings.Repeat("x", 256) },
+		"a file twice":       func(i *Info) { i.Partitions[0].Files = append(i.Partitions[0].Files, i.Partitions[0].Files[0]) },
+		"too much": func(i *Info) {
+			i.Partitions[0].Files[0].Size = 1 << 62
+			i.Partitions[0].Files = append(i.Partitions[0].Files, File{Name: "y", Size: 1 << 62})
+		},
+		"many partitions": func(i *Info) { i.Partitions = make([]Partition, 65) },
 	} {
 		info := validInfo()
 		change(info)

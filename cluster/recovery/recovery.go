@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -55,6 +54,10 @@ type Partition struct {
 	// UnconfirmedInstances are the first 20, by ID.
 	Unconfirmed          int
 	UnconfirmedInstances []string
+	// Quarantined are the instances of which the best survivor has a replica that is known to
+	// differ from those of a majority, or on which no majority agreed, by ID. Recover keeps the
+	// replica. Of survivors that end at the same entry, the one with the fewest is the best.
+	Quarantined []string
 }
 
 // A Survivor is a directory of a stopped node.
@@ -102,7 +105,7 @@ type Target struct {
 func Recover(ctx context.Context, to Target, dirs ...string) (*Report, error) {
 	logger := cmp.Or(to.Logger, slog.Default())
 	report, err := withSurvivors(ctx, logger, dirs, func(best []*journal.Survivor, report *Report) error {
-		return to.write(best, report, logger)
+		return to.write(ctx, best, report, logger)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("recover: %w", err)
@@ -170,9 +173,21 @@ func checkAmong(s *journal.Survivor, others []*journal.Survivor, report *Report)
 
 // choose finds the best survivor and describes it.
 func (p *Partition) choose(survivors []*journal.Survivor) error {
+	order := func(a, b *journal.Survivor) int {
+		return cmp.Or(cmp.Compare(a.Term, b.Term), cmp.Compare(a.Index, b.Index))
+	}
+	last := slices.MaxFunc(survivors, order)
+	p.Best = -1
 	for i, s := range survivors {
-		if b := survivors[p.Best]; cmp.Or(cmp.Compare(s.Term, b.Term), cmp.Compare(s.Index, b.Index)) > 0 {
-			p.Best = i
+		if order(s, last) < 0 {
+			continue
+		}
+		quarantined, err := s.Quarantined()
+		if err != nil {
+			return err
+		}
+		if p.Best < 0 || len(quarantined) < len(p.Quarantined) {
+			p.Best, p.Quarantined = i, quarantined
 		}
 	}
 	s := survivors[p.Best]
@@ -206,26 +221,25 @@ func sample(all map[string]bool) []string {
 const recoveringSuffix = ".recovering"
 
 // write writes the new directory beside its place, and then publishes it.
-func (t *Target) write(best []*journal.Survivor, report *Report, logger *slog.Logger) (err error) {
-	if t.Dir == "" {
-		return invalid("Target.Dir", "is empty")
-	}
-	if entries, err := os.ReadDir(t.Dir); len(entries) > 0 {
-		return invalid("Target.Dir", fmt.Sprintf("is %s, which is not empty", t.Dir))
-	} else if err != nil && !errors.Is(err, os.ErrNotExist) {
+func (t *Target) write(ctx context.Context, best []*journal.Survivor, report *Report, logger *slog.Logger) (err error) {
+	target := &backup.Target{Dir: t.Dir, NodeID: t.NodeID, Address: t.Address}
+	if err := target.Check(); err != nil {
 		return err
 	}
 	if only := report.Partitions[0].Members; len(only) == 1 && only[0] == best[0].Node {
 		return invalid("directories", fmt.Sprintf("are of node %s, the only member of its cluster: start it", only[0]))
 	}
-	dir := filepath.Clean(t.Dir) + recoveringSuffix
-	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(filepath.Dir(filepath.Clean(t.Dir)), 0o700)); err != nil {
+	stage, err := target.OpenStage(recoveringSuffix)
+	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() { err = errors.Join(err, stage.Close()) }()
 	lineage := &journalpb.Lineage{Id: backup.NewID(), Time: time.Now().UnixNano()}
-	identity, node := "", filepath.Join(dir, "node")
+	identity, node := "", stage.Path("node")
 	for number, s := range best {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		identity, err = s.Recover(journal.Config{
 			Node: cmp.Or(t.NodeID, best[0].Node), Address: t.Address, Cluster: s.Cluster, Identity: identity,
 			Dir: journal.PartitionDir(node, number), Logger: logger,
@@ -235,7 +249,7 @@ func (t *Target) write(best []*journal.Survivor, report *Report, logger *slog.Lo
 		}
 	}
 	report.Lineage = lineage.Id
-	return journal.Publish(node, filepath.Clean(t.Dir))
+	return stage.Publish("node")
 }
 
 func invalid(field, reason string) error { return &replay.InvalidError{Field: field, Reason: reason} }
@@ -261,6 +275,10 @@ func (r *Report) String() string {
 			fmt.Fprintf(&text, "  of these, instances that the entries from %d to %d change, which may never have been acknowledged: %d\n",
 				p.Committed+1, p.Index, p.Unconfirmed)
 			writeInstances(&text, p.UnconfirmedInstances, p.Unconfirmed)
+		}
+		if n := len(p.Quarantined); n > 0 {
+			fmt.Fprintf(&text, "  instances whose replica is kept although it differs from those of a majority, or no majority agreed: %d\n", n)
+			writeInstances(&text, p.Quarantined[:min(n, sampleMax)], n)
 		}
 	}
 	return text.String()

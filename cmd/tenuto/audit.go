@@ -8,6 +8,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -155,14 +156,7 @@ func showSigningKey(flags *flag.FlagSet) action {
 func proveHistory(flags *flag.FlagSet) action {
 	execution := flags.Uint64("execution", 0, "execution to prove, counted from 1; 0 for the latest")
 	return withSession(flags, func(ctx context.Context, s *session, args []string) error {
-		file, err := os.OpenFile(args[1], os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-		if err != nil {
-			return &usageError{err.Error()}
-		}
-		if err = errors.Join(proof.Prove(ctx, s.Client, args[0], *execution, file), file.Close()); err != nil {
-			return errors.Join(err, os.Remove(args[1]))
-		}
-		return nil
+		return writeWhole(args[1], func(to io.Writer) error { return proof.Prove(ctx, s.Client, args[0], *execution, to) })
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster/backup"
@@ -29,21 +30,44 @@ func writeBackup(flags *flag.FlagSet) action {
 			}
 			options.Base = info
 		}
-		file, err := os.OpenFile(args[0], os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		var info *backup.Info
+		err := writeWhole(args[0], func(to io.Writer) (err error) {
+			info, err = backup.Write(ctx, s.Client, to, options)
+			return err
+		})
 		if err != nil {
-			return &usageError{err.Error()}
-		}
-		info, err := backup.Write(ctx, s.Client, file, options)
-		if err == nil {
-			err = file.Sync()
-		}
-		if err = errors.Join(err, file.Close()); err != nil {
-			return errors.Join(err, os.Remove(args[0]))
+			return err
 		}
 		written, state := info.Bytes()
 		printMessage(s.streams, fmt.Sprintf("backup %s from %s: %d bytes of %d, %d partitions", info.ID, info.Node, written, state, len(info.Partitions)))
 		return nil
 	})
+}
+
+// partialSuffix ends the name of a file that is being written.
+const partialSuffix = ".partial"
+
+// writeWhole writes a new file, which has its name only once it is complete and synced.
+func writeWhole(path string, write func(io.Writer) error) (err error) {
+	if _, err := os.Lstat(path); err == nil {
+		return &usageError{path + " exists"}
+	}
+	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*"+partialSuffix)
+	if err != nil {
+		return &usageError{err.Error()}
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(file.Name()))
+		}
+	}()
+	if err = write(file); err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), path)
 }
 
 func readBackupInfo(path string) (info *backup.Info, err error) {
@@ -73,14 +97,17 @@ func (b *backupFiles) flags(flags *flag.FlagSet) {
 }
 
 // read reads the descriptions of files, and of those in directories. A file in a directory whose
-// name does not end in .backup is ignored if it is no backup.
+// name does not end in .backup is ignored if it is no backup, or not complete.
 func (b *backupFiles) read(paths []string) error {
 	for _, path := range paths {
 		names, inDir := []string{path}, false
 		if entries, err := os.ReadDir(path); err == nil {
 			names, inDir = nil, true
 			for _, e := range entries {
-				names = append(names, filepath.Join(path, e.Name()))
+				name := filepath.Join(path, e.Name())
+				if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() && !strings.HasSuffix(name, partialSuffix) {
+					names = append(names, name)
+				}
 			}
 		}
 		for _, name := range names {
@@ -94,11 +121,10 @@ func (b *backupFiles) read(paths []string) error {
 			if err != nil {
 				return err
 			}
-			written, _ := info.Bytes()
-			b.entries = append(b.entries, backup.Entry{Name: name, Size: written, ID: info.ID, Base: info.Base, Cut: info.Cut, Time: info.Time})
+			b.entries = append(b.entries, info.Entry(name))
 		}
 	}
-	slices.SortFunc(b.entries, func(x, y backup.Entry) int { return x.Time.Compare(y.Time) })
+	backup.Sort(b.entries)
 	return nil
 }
 
@@ -119,7 +145,7 @@ func (b *backupFiles) open() (files []io.Reader, closeAll func() error, err erro
 		return nil, nil, fmt.Errorf("%w; to use the others, move it to another directory", errors.Join(b.damaged...))
 	}
 	until := slices.DeleteFunc(slices.Clone(b.entries), func(e backup.Entry) bool { return !b.at.IsZero() && e.Time.After(b.at) })
-	chain, err := backup.Chain(until, time.Time{})
+	chain, err := backup.Chain(b.entries, b.at)
 	if err != nil {
 		return nil, nil, &usageError{err.Error() + "; -list shows what there is"}
 	}

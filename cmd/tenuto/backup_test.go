@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,5 +31,31 @@ func TestBackupFiles_Damaged(t *testing.T) {
 	}
 	if !strings.HasPrefix(out.String(), "TIME ") {
 		t.Errorf("list on the standard output: %q", out.String())
+	}
+}
+
+// A file that is written, or whose writer fails, is not found under its name, and nothing is
+// replaced.
+func TestWriteWhole(t *testing.T) {
+	dir := t.TempDir()
+	path, failure := filepath.Join(dir, "backup"), errors.New("connection lost")
+	for _, want := range []error{failure, nil} {
+		err := writeWhole(path, func(to io.Writer) error {
+			_, err := io.WriteString(to, "content")
+			if _, statErr := os.Lstat(path); !errors.Is(statErr, os.ErrNotExist) {
+				t.Errorf("found while it is written: %v", statErr)
+			}
+			return errors.Join(err, want)
+		})
+		entries, readErr := os.ReadDir(dir)
+		if !errors.Is(err, want) || readErr != nil || (len(entries) == 1) != (want == nil) {
+			t.Errorf("%v, want %v; %v is left, %v", err, want, entries, readErr)
+		}
+	}
+	if err := writeWhole(path, func(io.Writer) error { return nil }); err == nil {
+		t.Error("a file was replaced")
+	}
+	if content, err := os.ReadFile(path); string(content) != "content" {
+		t.Errorf("%q, %v", content, err)
 	}
 }

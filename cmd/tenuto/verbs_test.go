@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http/httptest"
 	"os"
@@ -512,7 +513,15 @@ func testBackups(l *lab) {
 	l.tenuto("verify", full, increment).expect(l.t, statusOK, "is intact", "all hash chains match")
 	l.tenuto("verify", dir, "-list").expect(l.t, statusOK, full, increment)
 	l.tenuto("verify", full, "-at", "2001-01-01T00:00:00Z").expect(l.t, statusUsage, "no backup")
-	content, err := os.ReadFile(full)
+	// A directory has the latest backup as far as it was written when its writer was killed.
+	later := filepath.Join(dir, "later")
+	l.tenuto("backup", later, "-addr", addr).expect(l.t, statusOK, "backup ")
+	content, err := os.ReadFile(later)
+	if err := errors.Join(err, os.Remove(later), os.WriteFile(later+".1"+partialSuffix, content[:len(content)/2], 0o600)); err != nil {
+		l.t.Fatal(err)
+	}
+	l.tenuto("verify", dir).expect(l.t, statusOK, "is intact")
+	content, err = os.ReadFile(full)
 	damaged := filepath.Join(dir, "damaged")
 	if err == nil {
 		content[len(content)-1] ^= 1

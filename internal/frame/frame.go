@@ -48,7 +48,10 @@ func (w *Writer) Bytes(b []byte) { w.write(b, crc32.Update(w.sum, castagnoli, b)
 func (w *Writer) write(b []byte, sum uint32) {
 	if w.err == nil {
 		w.sum = sum
-		_, w.err = w.to.Write(b)
+		var n int
+		if n, w.err = w.to.Write(b); n < len(b) && w.err == nil {
+			w.err = io.ErrShortWrite
+		}
 	}
 }
 
@@ -110,4 +113,16 @@ func (r *Reader) Trailer() error {
 		return errors.New("checksum mismatch in the trailer")
 	}
 	return nil
+}
+
+// End returns an error if bytes follow.
+func (r *Reader) End() error {
+	var more [1]byte
+	switch _, err := io.ReadFull(r.from, more[:]); {
+	case err == io.EOF:
+		return nil
+	case err != nil:
+		return fmt.Errorf("read the end: %w", err)
+	}
+	return errors.New("bytes follow the end")
 }

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -18,6 +19,8 @@ const (
 	AddressesMax = 64
 	// discoverTimeout bounds one call.
 	discoverTimeout = 10 * time.Second
+	// discoverGrace is how long a call may take to return after its context has ended.
+	discoverGrace = time.Second
 	// A call that brings nothing is repeated after a pause that doubles from the first to the last.
 	discoverBackoffMin = 200 * time.Millisecond
 	discoverBackoffMax = 2 * time.Second
@@ -26,16 +29,60 @@ const (
 // A Discover function returns addresses at which nodes may be.
 type Discover func(ctx context.Context) ([]string, error)
 
-// Addresses calls the function, and returns at most AddressesMax addresses, sorted, each once. A
-// panic of the function is an error.
+// Bounded returns a function that calls d, but returns soon after its context has ended even if d
+// does not. Until d has returned, it does not call it again. A panic of d is an error. It returns
+// nil for nil.
+func Bounded(d Discover) Discover {
+	if d == nil {
+		return nil
+	}
+	free := make(chan struct{}, 1) // has an element while d does not run
+	free <- struct{}{}
+	return func(ctx context.Context) ([]string, error) {
+		select {
+		case <-free:
+		default:
+			return nil, errors.New("the function has not returned since it was called last, although its context has ended")
+		}
+		var found []string
+		var err error
+		returned := make(chan struct{})
+		go func() {
+			defer close(returned)
+			defer func() { free <- struct{}{} }()
+			found, err = d.recovering(ctx)
+		}()
+		select {
+		case <-returned:
+			return found, err
+		case <-ctx.Done():
+		}
+		grace := time.NewTimer(discoverGrace)
+		defer grace.Stop()
+		select {
+		case <-returned:
+			return found, err
+		case <-grace.C:
+			return nil, fmt.Errorf("the function has not returned %v after the end of its context: %w", discoverGrace, context.Cause(ctx))
+		}
+	}
+}
+
+// recovering calls the function. A panic is an error.
+func (d Discover) recovering(ctx context.Context) (found []string, err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			found, err = nil, fmt.Errorf("panic: %v", value)
+		}
+	}()
+	return d(ctx)
+}
+
+// Addresses calls the function, which [Bounded] has returned, and returns at most AddressesMax
+// addresses, sorted, each once.
 func (d Discover) Addresses(ctx context.Context) (addresses []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, discoverTimeout)
 	defer cancel()
-	defer func() {
-		if value := recover(); value != nil {
-			addresses, err = nil, fmt.Errorf("discover: panic: %v", value)
-		}
-	}()
 	found, err := d(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("discover: %w", err)

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"bytes"
+	"crypto"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -42,7 +43,7 @@ func NewTLSSource(source func() (*Keys, error), cluster string, owner func(Princ
 
 // Current returns the keys of the source, or the last valid ones.
 func (t *TLSSource) Current() (*Keys, error) {
-	keys, replaced, rejected, err := t.refresh(t.source())
+	keys, replaced, rejected, err := t.refresh(t.ask())
 	switch {
 	case rejected != nil:
 		t.logger.Warn("new TLS keys rejected, keeping the old ones", "error", rejected, "expires", t.Expires())
@@ -50,6 +51,17 @@ func (t *TLSSource) Current() (*Keys, error) {
 		t.logger.Info("new TLS keys in use", "expires", t.Expires())
 	}
 	return keys, err
+}
+
+// ask returns the keys of the source. A panic of the source is an error: it would end the process,
+// because it can occur in a goroutine of any connection.
+func (t *TLSSource) ask() (keys *Keys, err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			keys, err = nil, fmt.Errorf("the source of the TLS keys panicked: %v", value)
+		}
+	}()
+	return t.source()
 }
 
 // Expires returns when the certificate in use expires. It does not ask the source.
@@ -103,6 +115,9 @@ func (t *TLSSource) verify(keys *Keys) (expires time.Time, err error) {
 		}
 		chain = append(chain, certificate)
 	}
+	if !isKeyOf(chain[0], keys.Certificate.PrivateKey) {
+		return time.Time{}, errors.New("the private key is missing, or is not that of the certificate")
+	}
 	owner, err := t.verifyChain(chain, keys.Roots, x509.ExtKeyUsageClientAuth)
 	if err == nil && owner.Kind == KindNode {
 		_, err = t.verifyChain(chain, keys.Roots, x509.ExtKeyUsageServerAuth)
@@ -111,6 +126,13 @@ func (t *TLSSource) verify(keys *Keys) (expires time.Time, err error) {
 		return time.Time{}, err
 	}
 	return chain[0].NotAfter, t.checkOwner(owner)
+}
+
+// isKeyOf reports whether a private key is that of a certificate.
+func isKeyOf(certificate *x509.Certificate, private crypto.PrivateKey) bool {
+	signer, ok := private.(crypto.Signer)
+	public, comparable := certificate.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
+	return ok && comparable && public.Equal(signer.Public())
 }
 
 // verifyChain returns the owner of the first certificate of a chain, if the chain ends at an
