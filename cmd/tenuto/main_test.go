@@ -192,9 +192,9 @@ func TestList_IDsAreComplete(t *testing.T) {
 
 func TestCommands_ChangeSettings(t *testing.T) {
 	address, client := startCluster(t)
-	tenuto(t, address, "settings").expect(t, 0, "Limits.Open           10000\n", "Retention.Failed      0s\n", "RequireJoinToken      false\n")
+	tenuto(t, address, "settings").expect(t, 0, "Limits.Open            10000\n", "Retention.Failed       0s\n", "RequireJoinToken       false\n")
 	tenuto(t, address, "settings", "Limits.Open=500", "Retention.Failed=36h", "ActivityRates.charge=2.5,10", "ActivityRates.mail=1").
-		expect(t, 0, "ActivityRates.charge  2.5,10\n", "ActivityRates.mail    1,1\n", "36h0m0s")
+		expect(t, 0, "ActivityRates.charge   2.5,10\n", "ActivityRates.mail     1,1\n", "36h0m0s")
 	tenuto(t, address, "settings", "-json", "ActivityRates.mail=", "RequireJoinToken=true").expect(t, 0, `"RequireJoinToken":true`, `"Limits.Open":500`)
 	s, err := client.Settings(t.Context())
 	if err != nil || s.Limits.Open != 500 || s.Retention.Failed != 36*time.Hour || !s.RequireJoinToken || len(s.ActivityRates) != 1 ||

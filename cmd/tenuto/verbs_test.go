@@ -488,7 +488,7 @@ func testCluster(l *lab) {
 	l.tenuto("role", "set", next, "chief").expect(l.t, statusUsage, "voter, standby or auto")
 	l.tenuto("role", "set", "n9", "voter", "-dry-run").expect(l.t, statusNotFound, "n9")
 	l.tenuto("role", "set", "n9", "voter").expect(l.t, statusNotFound, "n9")
-	l.tenuto("role", "set", next, "voter", "-dry-run").expect(l.t, statusOK, "would set role "+next+": voter, it is leader, set: auto")
+	l.tenuto("role", "set", next, "voter", "-dry-run").expect(l.t, statusOK, "would set role "+next+": voter, it is leader, pinned: auto")
 	l.tenuto("role", "set", next, "voter", "-reason", "test").expect(l.t, statusOK, "")
 	l.tenuto("members", "-json").expect(l.t, statusOK, `"role":"voter","pinnedRole":"voter"`)
 	l.tenuto("role", "set", next, "auto").expect(l.t, statusOK, "")
