@@ -65,6 +65,8 @@ type database struct {
 	number uint64
 	lock   *pebble.Lock
 	pacer  *compactionPacer
+	// hasManifest is true after openManifest. Only the writer uses it.
+	hasManifest bool
 
 	snapshotsMu sync.Mutex
 	snapshots   map[*snapshot]struct{} // the open ones
@@ -177,7 +179,39 @@ func (s *Store) Checkpoint(dir string) (name string, err error) {
 	if err != nil {
 		return "", err
 	}
+	if err := s.openManifest(db); err != nil {
+		return "", err
+	}
 	return db.name, s.runGuarded("make a checkpoint", func() error { return db.Checkpoint(dir) })
+}
+
+// openManifest makes Pebble open its manifest, by writing a key again. Pebble opens it when the
+// first table is added or removed, which is within Open if there is a log to replay. After a crash
+// within Open there may be none. Pebble 2.1.7 then copies an empty manifest into a checkpoint.
+func (s *Store) openManifest(db *database) error {
+	if db.hasManifest {
+		return nil
+	}
+	if err := s.Write("make a checkpoint", 0, func(b store.Batch) error { return rewriteFirst(db, b) }); err != nil {
+		return err
+	}
+	if err := s.Sync(); err != nil {
+		return err
+	}
+	db.hasManifest = true
+	return nil
+}
+
+// rewriteFirst adds the first key to a batch as it is. A database without keys is a new one.
+func rewriteFirst(db *database, b store.Batch) error {
+	iter, err := db.NewIter(nil)
+	if err != nil {
+		return err
+	}
+	if iter.First() {
+		err = b.Set(iter.Key(), iter.Value())
+	}
+	return errors.Join(err, iter.Error(), iter.Close())
 }
 
 // Metrics returns Pebble's metrics, nil once the store is closed.
