@@ -223,54 +223,56 @@ func TestCrash_BeforeAnyFileOperation(t *testing.T) {
 }
 
 // crashPoints returns the operations before which a command with that many is killed: with
-// TENUTO_FAULTS every one, otherwise some of them and the last ones, which publish the directory.
+// TENUTO_FAULTS every one, otherwise some of them.
 func crashPoints(total int) (points []int) {
-	count, last := 6, 4
+	count := 6
 	switch {
 	case os.Getenv("TENUTO_FAULTS") != "":
 		count = total
 	case testing.Short():
-		count, last = 3, 3
+		count = 3
 	}
 	step := (total + count - 1) / count
-	for at := 1 + rand.IntN(step); at <= total-last; at += step {
-		points = append(points, at)
-	}
-	for at := max(total-last, 0) + 1; at <= total; at++ {
+	for at := 1 + rand.IntN(step); at <= total; at += step {
 		points = append(points, at)
 	}
 	return points
 }
 
+// lastCrashes is how often a command is killed at most before one of its last operations, which
+// publish the directory, until that has left a complete one. How many operations there are differs
+// between runs.
+const lastCrashes = 60
+
 func crashBeforeOperations(t *testing.T, m *making, root string, sources []string) {
 	before := inspect(t, sources)
 	tr := &tracer{root: root}
 	tr.run(t, m)
-	total := tr.count
-	want := completeDirectory(t, m.To)
+	total, want := tr.count, completeDirectory(t, m.To)
 	if total < 100 || want < 8 {
 		t.Fatalf("%d file operations, %d instances", total, want)
 	}
 	missing, complete := 0, 0
-	for _, tr.stopAt = range crashPoints(total) {
-		if err := os.RemoveAll(m.To); err != nil {
-			t.Fatal(err)
-		}
-		killed := tr.run(t, m) // not if this run needs fewer operations
-		if _, err := os.Stat(m.To); errors.Is(err, fs.ErrNotExist) {
-			missing++
-			if !killed {
-				t.Fatal("the command has ended without an error and made nothing")
-			}
-			if err := m.run(); err != nil {
-				t.Fatalf("again, after a crash before operation %d of %d: %v", tr.stopAt, total, err)
-			}
-		} else if killed {
-			complete++
-		}
+	crash := func() {
+		killed, published := crashOnce(t, tr, m)
 		if got := completeDirectory(t, m.To); got != want {
 			t.Fatalf("after a crash before operation %d of %d: %d instances, want %d", tr.stopAt, total, got, want)
 		}
+		switch {
+		case !killed:
+			total = tr.count
+		case published:
+			complete++
+		default:
+			missing++
+		}
+	}
+	for _, tr.stopAt = range crashPoints(total) {
+		crash()
+	}
+	for i := 0; i < 3 || complete == 0 && i < lastCrashes; i++ {
+		tr.stopAt = total - 3 + i%12
+		crash()
 	}
 	if missing == 0 || complete == 0 {
 		t.Errorf("%d crashes left no directory, %d a complete one: both must occur", missing, complete)
@@ -280,6 +282,25 @@ func crashBeforeOperations(t *testing.T, m *making, root string, sources []strin
 	}
 	t.Logf("%d file operations; %d crashes left no directory, %d a complete one", total, missing, complete)
 	startsAlone(t, m.To)
+}
+
+// crashOnce runs the command, kills it before an operation, and runs it again if it has left no
+// directory. It is not killed if this run needs fewer operations.
+func crashOnce(t *testing.T, tr *tracer, m *making) (killed, published bool) {
+	if err := os.RemoveAll(m.To); err != nil {
+		t.Fatal(err)
+	}
+	killed = tr.run(t, m)
+	if _, err := os.Stat(m.To); !errors.Is(err, fs.ErrNotExist) {
+		return killed, true
+	}
+	if !killed {
+		t.Fatal("the command has ended without an error and made nothing")
+	}
+	if err := m.run(); err != nil {
+		t.Fatalf("again, after a crash before operation %d: %v", tr.stopAt, err)
+	}
+	return true, false
 }
 
 // inspect returns what directories have.
