@@ -3,6 +3,7 @@ package membership
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,10 +13,10 @@ import (
 // before it has returned.
 func TestBounded_FunctionBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		calls, release := 0, make(chan struct{})
+		var calls atomic.Int64
+		release := make(chan struct{})
 		bounded := Bounded(func(context.Context) ([]string, error) {
-			calls++
-			if calls == 1 {
+			if calls.Add(1) == 1 {
 				<-release
 			}
 			return []string{"a:1"}, nil
@@ -26,8 +27,8 @@ func TestBounded_FunctionBlocks(t *testing.T) {
 		if found, err := bounded(ctx); found != nil || !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Minute+discoverGrace {
 			t.Errorf("%v, %v, after %v", found, err, time.Since(began))
 		}
-		if found, err := bounded(t.Context()); found != nil || err == nil || calls != 1 {
-			t.Errorf("while the first call runs: %v, %v, %d calls", found, err, calls)
+		if found, err := bounded(t.Context()); found != nil || err == nil || calls.Load() != 1 {
+			t.Errorf("while the first call runs: %v, %v, %d calls", found, err, calls.Load())
 		}
 		close(release)
 		synctest.Wait()
