@@ -448,21 +448,15 @@ func (s *Survivor) Open() iter.Seq[string] {
 func (s *Survivor) Tail() iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		stopped := errors.New("stopped")
-		err := s.eachInTail(func(_ *raft.Log, records [][]byte) error {
-			for _, encoded := range records {
-				record := new(journalpb.Record)
-				if err := proto.Unmarshal(encoded, record); err != nil {
-					return fmt.Errorf("decode record: %w", err)
-				}
-				for _, instance := range instancesOf(record) {
-					if !yield(instance, nil) {
-						return stopped
-					}
+		err := s.eachRecordInTail(func(record *journalpb.Record) error {
+			for _, instance := range instancesOf(record) {
+				if !yield(instance, nil) {
+					return stopped
 				}
 			}
 			return nil
 		})
-		if err != nil && err != stopped {
+		if err != nil && !errors.Is(err, stopped) {
 			yield("", err)
 		}
 	}
@@ -477,19 +471,13 @@ func (s *Survivor) Quarantined() ([]string, error) {
 	for _, q := range s.machine.Quarantines() {
 		found[replica{q.Instance, q.Node}] = true
 	}
-	err := s.eachInTail(func(_ *raft.Log, records [][]byte) error {
-		for _, encoded := range records {
-			record := new(journalpb.Record)
-			if err := proto.Unmarshal(encoded, record); err != nil {
-				return fmt.Errorf("decode record: %w", err)
-			}
-			change := record.GetMetadataChange()
-			if q := change.GetLifted(); q != nil {
-				delete(found, replica{q.Instance, q.Node})
-			}
-			if q := change.GetQuarantine(); q != nil {
-				found[replica{q.Instance, q.Node}] = true
-			}
+	err := s.eachRecordInTail(func(record *journalpb.Record) error {
+		change := record.GetMetadataChange()
+		if q := change.GetLifted(); q != nil {
+			delete(found, replica{q.Instance, q.Node})
+		}
+		if q := change.GetQuarantine(); q != nil {
+			found[replica{q.Instance, q.Node}] = true
 		}
 		return nil
 	})
@@ -539,6 +527,22 @@ func (s *Survivor) eachInTail(visit func(log *raft.Log, records [][]byte) error)
 		}
 	}
 	return nil
+}
+
+// eachRecordInTail calls visit with each record of the entries after Applied, in order.
+func (s *Survivor) eachRecordInTail(visit func(*journalpb.Record) error) error {
+	return s.eachInTail(func(_ *raft.Log, records [][]byte) error {
+		for _, encoded := range records {
+			record := new(journalpb.Record)
+			if err := proto.Unmarshal(encoded, record); err != nil {
+				return fmt.Errorf("decode record: %w", err)
+			}
+			if err := visit(record); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // applyTail applies the entries after Applied to a machine, as a leader with this log would.
