@@ -82,10 +82,15 @@ const (
 
 // A tracer runs a child process and kills it before one of its file operations.
 type tracer struct {
-	root   string // of the files that count
-	stopAt int    // the number of the operation, counted from 1; 0: never
-	count  int
-	inCall map[int]bool // threads that are within a system call
+	root string // of the files that count
+	// The numbers of the operation among all and among those after the directory has got its name,
+	// counted from 1. 0: never.
+	stopAt, stopAfter int
+
+	count, after int
+	inCall       map[int]bool // threads that are within a system call
+	publishing   int          // the thread that gives the directory its name
+	published    bool         // it has its name
 }
 
 // run runs the child until it ends or is killed, and reports whether it was killed.
@@ -109,9 +114,9 @@ func (tr *tracer) run(t *testing.T, m *making) (killed bool) {
 		t.Skipf("SKIPPED: processes cannot be traced here: %v", err)
 	}
 	pid := child.Process.Pid
-	status := tr.follow(t, pid)
+	status := tr.follow(t, pid, m.To)
 	_ = child.Process.Release()
-	if status.Signaled() && status.Signal() == syscall.SIGKILL && tr.stopAt > 0 {
+	if status.Signaled() && status.Signal() == syscall.SIGKILL && tr.stopAt+tr.stopAfter > 0 {
 		return true
 	}
 	if status.ExitStatus() != 0 {
@@ -121,10 +126,10 @@ func (tr *tracer) run(t *testing.T, m *making) (killed bool) {
 	return false
 }
 
-// follow traces the threads of a process until it ends.
-func (tr *tracer) follow(t *testing.T, pid int) (status syscall.WaitStatus) {
+// follow traces the threads of a process, which makes the directory to, until it ends.
+func (tr *tracer) follow(t *testing.T, pid int, to string) (status syscall.WaitStatus) {
 	t.Helper()
-	tr.count, tr.inCall = 0, make(map[int]bool)
+	*tr = tracer{root: tr.root, stopAt: tr.stopAt, stopAfter: tr.stopAfter, inCall: make(map[int]bool)}
 	if _, err := syscall.Wait4(pid, &status, syscall.WALL, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -148,10 +153,8 @@ func (tr *tracer) follow(t *testing.T, pid int) (status syscall.WaitStatus) {
 		signal := 0
 		switch stop := status.StopSignal(); stop {
 		case syscall.SIGTRAP | traceSyscalls:
-			if tr.inCall[thread] = !tr.inCall[thread]; tr.inCall[thread] && tr.changesFile(thread) {
-				if tr.count++; tr.count == tr.stopAt {
-					_ = syscall.Kill(pid, syscall.SIGKILL)
-				}
+			if tr.atSystemCall(thread, to) {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		case syscall.SIGTRAP, syscall.SIGSTOP: // a new thread
 		default:
@@ -161,12 +164,45 @@ func (tr *tracer) follow(t *testing.T, pid int) (status syscall.WaitStatus) {
 	}
 }
 
-// changesFile reports whether the system call that a thread begins changes a file of the test.
-func (tr *tracer) changesFile(thread int) bool {
-	var registers syscall.PtraceRegs
-	if syscall.PtraceGetRegs(thread, &registers) != nil {
+// atSystemCall counts the operation of a thread that begins or ends a system call, and reports
+// whether the process has to be killed before it.
+func (tr *tracer) atSystemCall(thread int, to string) (kill bool) {
+	tr.inCall[thread] = !tr.inCall[thread]
+	if !tr.inCall[thread] {
+		tr.published = tr.published || tr.publishing == thread
 		return false
 	}
+	var registers syscall.PtraceRegs
+	if syscall.PtraceGetRegs(thread, &registers) != nil || !tr.changesFile(thread, &registers) {
+		return false
+	}
+	if renamesTo(thread, &registers, to) {
+		tr.publishing = thread
+	}
+	tr.count++
+	if tr.published {
+		tr.after++
+	}
+	return tr.count == tr.stopAt || tr.published && tr.after == tr.stopAfter
+}
+
+// renamesTo reports whether a system call gives a file the name to.
+func renamesTo(thread int, registers *syscall.PtraceRegs, to string) bool {
+	address := registers.R10
+	switch registers.Orig_rax {
+	case syscall.SYS_RENAME:
+		address = registers.Rsi
+	case syscall.SYS_RENAMEAT, sysRenameat2:
+	default:
+		return false
+	}
+	name := make([]byte, len(to)+1)
+	n, err := syscall.PtracePeekData(thread, uintptr(address), name)
+	return err == nil && n == len(name) && string(name) == to+"\x00"
+}
+
+// changesFile reports whether the system call that a thread begins changes a file of the test.
+func (tr *tracer) changesFile(thread int, registers *syscall.PtraceRegs) bool {
 	ofFile, known := changing[registers.Orig_rax]
 	switch {
 	case !known:
@@ -239,11 +275,6 @@ func crashPoints(total int) (points []int) {
 	return points
 }
 
-// lastCrashes is how often a command is killed at most before one of its last operations, which
-// publish the directory, until that has left a complete one. How many operations there are differs
-// between runs.
-const lastCrashes = 60
-
 func crashBeforeOperations(t *testing.T, m *making, root string, sources []string) {
 	before := inspect(t, sources)
 	tr := &tracer{root: root}
@@ -253,29 +284,31 @@ func crashBeforeOperations(t *testing.T, m *making, root string, sources []strin
 		t.Fatalf("%d file operations, %d instances", total, want)
 	}
 	missing, complete := 0, 0
-	crash := func() {
-		killed, published := crashOnce(t, tr, m)
+	crash := func() (killed, published bool) {
+		killed, published = crashOnce(t, tr, m)
 		if got := completeDirectory(t, m.To); got != want {
-			t.Fatalf("after a crash before operation %d of %d: %d instances, want %d", tr.stopAt, total, got, want)
+			t.Fatalf("after a crash before operation %d of %d: %d instances, want %d", tr.count, total, got, want)
 		}
 		switch {
-		case !killed:
-			total = tr.count
+		case !killed: // this run needed fewer operations
 		case published:
 			complete++
 		default:
 			missing++
 		}
+		return killed, published
 	}
 	for _, tr.stopAt = range crashPoints(total) {
 		crash()
 	}
-	for i := 0; i < 3 || complete == 0 && i < lastCrashes; i++ {
-		tr.stopAt = total - 3 + i%12
-		crash()
+	tr.stopAt = 0
+	for tr.stopAfter = range 4 { // 0: it is not killed
+		if killed, published := crash(); killed != (tr.stopAfter > 0) || !published {
+			t.Errorf("before operation %d after the directory has its name: killed %v, a directory %v", tr.stopAfter, killed, published)
+		}
 	}
-	if missing == 0 || complete == 0 {
-		t.Errorf("%d crashes left no directory, %d a complete one: both must occur", missing, complete)
+	if missing == 0 {
+		t.Error("no crash came before the directory had its name")
 	}
 	if after := inspect(t, sources); after != before {
 		t.Errorf("the old directories have\n%s, and had\n%s", after, before)
@@ -298,7 +331,7 @@ func crashOnce(t *testing.T, tr *tracer, m *making) (killed, published bool) {
 		t.Fatal("the command has ended without an error and made nothing")
 	}
 	if err := m.run(); err != nil {
-		t.Fatalf("again, after a crash before operation %d: %v", tr.stopAt, err)
+		t.Fatalf("again, after a crash before operation %d: %v", tr.count, err)
 	}
 	return true, false
 }
