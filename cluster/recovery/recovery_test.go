@@ -238,9 +238,7 @@ func checkOldNodesDoNotServe(t *testing.T, recovered *member, old ...*member) {
 		t.Fatal(err)
 	}
 	for _, m := range old {
-		if node, err := cluster.Start(ctx, m.quiet()); !errors.Is(err, journal.ErrOtherLineage) {
-			t.Fatalf("with an old directory, while the recovered node answers: %v, %v", node, err)
-		}
+		checkEnds(t, m)
 	}
 	// Without the files that record it: as if the recovered node had not run when they returned.
 	stop(t, recovered)
@@ -296,6 +294,21 @@ func checkOldNodesDoNotServe(t *testing.T, recovered *member, old ...*member) {
 		}
 	}
 	start(t, recovered)
+}
+
+// checkEnds starts a node with an old directory while the recovered node answers. The start fails,
+// or the node fails if the answer comes after the second that a start waits for it.
+func checkEnds(t *testing.T, m *member) {
+	t.Helper()
+	node, err := cluster.Start(t.Context(), m.quiet())
+	if err == nil {
+		eventually(t, "the node has failed", func(context.Context) bool { return node.Health().Failed })
+		err = node.Health().Err
+		_ = node.Close() // returns the failure
+	}
+	if !errors.Is(err, journal.ErrOtherLineage) {
+		t.Fatalf("with an old directory, while the recovered node answers: %v", err)
+	}
 }
 
 // quiet returns the configuration with the code of the tests, and no log.
