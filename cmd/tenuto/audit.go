@@ -130,7 +130,7 @@ func acceptReplica(flags *flag.FlagSet) action {
 	return withClient(flags, func(ctx context.Context, client *cluster.Client, s streams, args []string) error {
 		detail := ""
 		if c.dryRun {
-			if _, err := findMember(ctx, client, args[1]); err != nil {
+			if err := requireVoter(ctx, client, c.verb, args[1]); err != nil {
 				return err
 			}
 			status, err := client.Get(ctx, args[0])

@@ -194,6 +194,15 @@ func findMember(ctx context.Context, client *cluster.Client, id string) (*member
 	return nil, fmt.Errorf("%w: %s", cluster.ErrNotMember, id)
 }
 
+// requireVoter returns an error if a node is not a member, or has no vote.
+func requireVoter(ctx context.Context, client *cluster.Client, verb, id string) error {
+	m, err := findMember(ctx, client, id)
+	if err == nil && !m.Voter {
+		err = fmt.Errorf("%s: %s has no vote", verb, id)
+	}
+	return err
+}
+
 func remove(flags *flag.FlagSet) action {
 	c := changeFlags(flags, confirmAlways)
 	return withClient(flags, func(ctx context.Context, client *cluster.Client, s streams, args []string) error {
@@ -231,15 +240,13 @@ func transfer(flags *flag.FlagSet) action {
 
 // describeTransfer writes which nodes would hand over what they lead.
 func describeTransfer(ctx context.Context, client *cluster.Client, s streams, c *change, from, to string) error {
-	for _, id := range []string{from, to} {
-		if id == "" {
-			continue
+	if from != "" {
+		if _, err := findMember(ctx, client, from); err != nil {
+			return err
 		}
-		m, err := findMember(ctx, client, id)
-		if err == nil && id == to && !m.Voter {
-			err = fmt.Errorf("%s: %s has no vote", c.verb, to)
-		}
-		if err != nil {
+	}
+	if to != "" {
+		if err := requireVoter(ctx, client, c.verb, to); err != nil {
 			return err
 		}
 	}

@@ -184,7 +184,7 @@ func testHistory(l *lab) {
 		l.t.Errorf("the watch began too early:\n%s", out)
 	}
 	l.tenuto("watch", "never-3").expect(l.t, statusOK)
-	l.tenuto("watch", "never-1", "-for", "20ms", "-from", "1/1").expect(l.t, statusUnavailable, "1/1", "OrchestrationStarted", "has not ended within")
+	l.tenuto("watch", "never-1", "-for", "2s", "-from", "1/1").expect(l.t, statusUnavailable, "1/1", "OrchestrationStarted", "has not ended within")
 	l.tenuto("watch", "never-1", "-from", "4").expect(l.t, statusUsage, "EXECUTION/EVENT")
 
 	// An interrupt ends it quietly.
@@ -492,6 +492,13 @@ func testCluster(l *lab) {
 	l.tenuto("role", "set", next, "voter", "-reason", "test").expect(l.t, statusOK, "")
 	l.tenuto("members", "-json").expect(l.t, statusOK, `"role":"voter","pinnedRole":"voter"`)
 	l.tenuto("role", "set", next, "auto").expect(l.t, statusOK, "")
+	standby := fmt.Sprintf("n%d", (leader+2)%3)
+	l.ok("role", "set", standby, "standby")
+	l.Eventually("two voters", func() bool { return strings.Contains(l.tenuto("health", "-json").out, `"voters":2`) })
+	l.tenuto("transfer", standby, "-dry-run").expect(l.t, statusRejected, standby+" has no vote")
+	l.tenuto("accept", "hello-1", standby, "-dry-run").expect(l.t, statusRejected, standby+" has no vote")
+	l.ok("role", "set", standby, "auto")
+	l.Eventually("three voters", func() bool { return strings.Contains(l.tenuto("health", "-json").out, `"voters":3`) })
 	l.tenuto("drain", "n9").expect(l.t, statusNotFound, "n9")
 	l.tenuto("drain", next).expect(l.t, statusOK, "partitions handed over: 1")
 	l.tenuto("drain", next).expect(l.t, statusOK, "partitions handed over: 0")
