@@ -283,7 +283,7 @@ func (i *identities) checkHandshake(h *handshake, authenticated string) error {
 	if h.ExpectedIdentity != "" && h.ExpectedIdentity != i.self.Identity {
 		i.recordMisdirected(h)
 		// The other end sees our identity in the reply and closes the connection.
-		return fmt.Errorf("%w: the message is for directory %s, this node has %s", transport.ErrForgedSender, h.ExpectedIdentity, i.self.Identity)
+		return fmt.Errorf("the message is for a node with directory %s; this one has %s: it was wiped, or has another Config.Dir", h.ExpectedIdentity, i.self.Identity)
 	}
 	if err := i.authorizeSender(transport.Sender{Node: h.Node, IsAuthenticated: authenticated != "", Process: h.Process}); err != nil {
 		return err
