@@ -130,7 +130,7 @@ func (n *Node) Health() Health {
 		copies, _ := g.journal.CopyReports()
 		h.Copies += copies
 	}
-	shown := max(slices.IndexFunc(all, func(of PartitionHealth) bool { return of.ready(h.NodeID) != nil }), 0)
+	shown := max(slices.IndexFunc(all, func(of PartitionHealth) bool { return of.ready() != nil }), 0)
 	h.PartitionHealth = all[shown]
 	if len(all) > 1 {
 		h.Partitions = all
@@ -177,6 +177,9 @@ func (pa *partition) health() PartitionHealth {
 	case !s.Voter:
 		h.Role = RoleLearner
 	}
+	if h.Leader == pa.node.config.NodeID && h.Role != RoleLeader {
+		h.Leader = "" // just elected: it does not lead before its epoch is committed
+	}
 	return h
 }
 
@@ -198,15 +201,15 @@ func (h Health) Ready() error {
 	case h.Draining:
 		return replay.ErrNodeStopping
 	}
-	err := h.PartitionHealth.ready(h.NodeID)
+	err := h.PartitionHealth.ready()
 	for _, of := range h.Partitions {
-		err = firstError(err, of.ready(h.NodeID))
+		err = firstError(err, of.ready())
 	}
 	return err
 }
 
 // ready returns nil if the node serves calls for the partition.
-func (h PartitionHealth) ready(node string) error {
+func (h PartitionHealth) ready() error {
 	switch {
 	case h.OtherDirectory:
 		return ErrOtherDirectory
@@ -218,8 +221,7 @@ func (h PartitionHealth) ready(node string) error {
 		return ErrDiskFull
 	case h.Role == RoleLeader:
 		return nil
-	case h.Leader == "" || h.Leader == node || h.SinceContact < 0 || h.SinceContact > readyContactMax:
-		// A node that was just elected does not lead before its epoch is committed.
+	case h.Leader == "" || h.SinceContact < 0 || h.SinceContact > readyContactMax:
 		return ErrNoLeader
 	case h.Behind > readyBehindMax || h.Lag < 0 || h.Lag > readyLagMax:
 		return ErrBehind

@@ -108,3 +108,18 @@ func TestHealth_ReadinessNamesMissing(t *testing.T) {
 		}
 	}
 }
+
+// Elected, the node does not lead before its epoch is committed.
+func TestHealth_JustElectedNodeKnowsNoLeader(t *testing.T) {
+	node := startNewestProtocol(t, Config{})
+	pa := node.partitionOf("")
+	serving := pa.actorPartition.Swap(nil)
+	elected := node.Health()
+	pa.actorPartition.Store(serving)
+	if elected.Leader != "" || !errors.Is(elected.Ready(), ErrNoLeader) {
+		t.Errorf("%+v: %v", elected.PartitionHealth, elected.Ready())
+	}
+	if h := node.Health(); h.Leader != h.NodeID || h.Ready() != nil {
+		t.Errorf("%+v: %v", h.PartitionHealth, h.Ready())
+	}
+}
