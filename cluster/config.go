@@ -149,7 +149,8 @@ type Config struct {
 	// baggage. At most 32 names. Defaults to none.
 	BaggageHeaders []string
 
-	// ActivitiesMax bounds the activities that run at once on this node. Defaults to 256.
+	// ActivitiesMax bounds the activities that run at once on this node: at most 1,048,576. Defaults
+	// to 256.
 	ActivitiesMax int
 	// ActivityLimits bounds, by activity name, how many run at once on this node. Defaults to no
 	// limits besides ActivitiesMax.
@@ -289,6 +290,8 @@ func (c Config) validate() error {
 		return invalidConfig("Partitions", fmt.Sprintf("is %d: 1 to %d are allowed", c.Partitions, partitionsMax))
 	case c.ActivitiesMax < 0:
 		return invalidConfig("ActivitiesMax", negativeRule)
+	case c.ActivitiesMax > activitiesMaxMax:
+		return invalidConfig("ActivitiesMax", fmt.Sprintf("is %d: at most %d are allowed", c.ActivitiesMax, activitiesMaxMax))
 	case c.ResidentMax < 0:
 		return invalidConfig("ResidentMax", negativeRule)
 	case c.HungAfter != 0 && (c.HungAfter < hungAfterMin || c.HungAfter > hungAfterMax):

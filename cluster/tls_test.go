@@ -122,6 +122,7 @@ func TestConfig_RejectsUnworkable(t *testing.T) {
 		{"Peers", Config{NodeID: "n1", Listen: "127.0.0.1:0", Peers: remotePeers}},
 		{"Join", Config{NodeID: "n3", Listen: "127.0.0.1:0", Join: []string{"192.0.2.1:7001"}}},
 		{"ActivitiesMax", Config{ActivitiesMax: -1}},
+		{"ActivitiesMax", Config{ActivitiesMax: activitiesMaxMax + 1}},
 		{"ResidentMax", Config{ResidentMax: -1}},
 		{"StopGrace", Config{StopGrace: -1}},
 		{"HungAfter", Config{HungAfter: time.Millisecond}},

@@ -424,7 +424,7 @@ func (c DialConfig) validateWorker() error {
 // drainTimeoutDefault is the default of DialConfig.DrainTimeout.
 const drainTimeoutDefault = 10 * time.Second
 
-// activitiesMaxMax bounds DialConfig.ActivitiesMax.
+// activitiesMaxMax bounds Config.ActivitiesMax and DialConfig.ActivitiesMax.
 const activitiesMaxMax = session.SlotsMax
 
 // runWorker makes a client run activities, until release. It returns an error if the cluster
