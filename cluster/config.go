@@ -149,8 +149,8 @@ type Config struct {
 	// baggage. At most 32 names. Defaults to none.
 	BaggageHeaders []string
 
-	// ActivitiesMax bounds the activities that run at once on this node: at most 1,048,576. Defaults
-	// to 256.
+	// ActivitiesMax bounds the activities that run at once on this node, to 1,048,576 at most.
+	// Defaults to 256.
 	ActivitiesMax int
 	// ActivityLimits bounds, by activity name, how many run at once on this node. Defaults to no
 	// limits besides ActivitiesMax.

@@ -6,7 +6,7 @@ import { NodeActions, TransferMenu } from './clusteractions.js';
 import { Badge, Empty, Facts, Fetched, Meter, Table } from './components.js';
 import { bytes, count, duration, now, Payload, Time } from './format.js';
 import { useFetched } from './live.js';
-import { boundsOf, clockOf, diskOf, lagOf, leads, livenessOf, partitionsOf, slotsOf, snapshotOf } from './nodestate.js';
+import { behindOf, boundsOf, clockOf, diskOf, leads, livenessOf, partitionsOf, slotsOf, snapshotOf } from './nodestate.js';
 import { mount } from './page.js';
 
 const certificateSoon = 14 * 86400e3; // ms
@@ -48,7 +48,7 @@ function Backups({ backups }) {
 
 function NodeCard({ node, nodes, reload }) {
   const live = livenessOf(node);
-  const lag = lagOf(node);
+  const behind = behindOf(node);
   const offset = clockOf(node);
   const slots = slotsOf(node);
   const snapshot = snapshotOf(node);
@@ -67,7 +67,7 @@ function NodeCard({ node, nodes, reload }) {
       ['Role', node.role && `${node.role}${node.pinned_role ? `, set to ${node.pinned_role}` : ''}`],
       ['Zone', node.zone],
       ['Leads', led.length > 0 ? led.join(', ') : live.tone !== 'bad' && 'nothing'],
-      ['Lag', live.tone !== 'bad' && html`<span class=${lag.tone}>${lag.text}</span>`],
+      ['Behind', live.tone !== 'bad' && html`<span class=${behind.tone}>${behind.text}</span>`],
       ['Disk writes', diskOf(node) && html`<${Disk} node=${node} />`],
       ['Clock offset', offset !== undefined && html`<span class=${Math.abs(offset) > clockFar ? 'bad' : ''}>${duration(offset)}</span>`],
       ['Last snapshot', node.partitions && html`<${Snapshot} snapshot=${snapshot} />`],

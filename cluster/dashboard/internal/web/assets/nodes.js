@@ -5,7 +5,7 @@
 
 import { html } from './lib/htm-preact.js';
 import { Badge, Empty, Meter } from './basics.js';
-import { diskOf, lagOf, leads, livenessOf, overloadOf } from './nodestate.js';
+import { behindOf, diskOf, leads, livenessOf, overloadOf } from './nodestate.js';
 
 export function NodeStrip({ nodes }) {
   if (nodes.length === 0) return html`<${Empty} title="No node has reported yet.">The reports come within a few seconds.<//>`;
@@ -16,13 +16,13 @@ function NodeLine({ node }) {
   const live = livenessOf(node);
   const led = leads(node);
   const disk = diskOf(node);
-  const lag = lagOf(node);
+  const behind = behindOf(node);
   const load = overloadOf(node);
   return html`<li class="panel node-line">
     <div class="row"><strong>${node.id}</strong><${Badge} tone=${live.tone}>${live.text}<//>
       ${led.length > 0 && html`<span class="quiet">leads ${led.length === 1 ? 'partition' : 'partitions'} ${led.join(', ')}</span>`}</div>
     ${live.tone !== 'bad' && html`<dl class="node-facts">
-      <div><dt>Lag</dt><dd class=${lag.tone}>${lag.text}</dd></div>
+      <div><dt>Behind</dt><dd class=${behind.tone}>${behind.text}</dd></div>
       ${disk && html`<div><dt>Disk writes</dt><dd class=${disk.tone}>${disk.text}</dd></div>`}
       ${load && html`<div><dt>Load</dt><dd><${Meter} value=${load.share} label=${`Load: ${load.text}`} tone=${load.tone} /> ${load.text}</dd></div>`}
     </dl>`}

@@ -6,7 +6,7 @@
 //                          report, those that it leads
 //   leads(node)            the partitions that the node leads
 //   diskOf(node)           {tone, text, stalls} of the disk of the worst partition; null if unknown
-//   lagOf(node)            {tone, text} of the partition that is behind most
+//   behindOf(node)         {tone, text} of the partition that is behind most
 //   clockOf(node)          the largest offset in s; undefined if unknown
 //   snapshotOf(node)       the oldest of the last snapshots of its partitions; undefined if unknown
 //   slotsOf(node)          {used, total}; null if unknown
@@ -60,10 +60,10 @@ export function diskOf(node) {
   return { tone: most('write_p99_seconds') > slowWrite ? 'warn' : 'good', text, stalls };
 }
 
-export function lagOf(node) {
+export function behindOf(node) {
   const seconds = Math.max(0, ...valuesOf(node, 'lag_seconds'));
   const behind = Math.max(0, ...valuesOf(node, 'behind'));
-  if (seconds > longLag && behind > 0) return { tone: 'warn', text: `${duration(seconds)} behind` };
+  if (seconds > longLag && behind > 0) return { tone: 'warn', text: duration(seconds) };
   return { tone: 'good', text: behind > 0 ? `${count(behind)} ${behind === 1 ? 'entry' : 'entries'}` : 'none' };
 }
 
