@@ -86,11 +86,14 @@ func (w *Worker) isLeader(node *cluster.Node, instance string) bool {
 	return partitionsOf(node)[slots.Partition(instance, w.Partitions)].IsLeader
 }
 
-// ledgerClient returns a function that reports effects to the ledger at a socket.
+// ledgerClient returns a function that reports effects to the ledger at a socket. Each report has
+// its own connection. net/http closes a reused one if the context of the report before ends while
+// its answer arrives, and the next report then fails with that context's error.
 func ledgerClient(socket string) func(context.Context, evidence.Effect) error {
-	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}}}
+	}
+	client := &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
 	return func(ctx context.Context, effect evidence.Effect) error {
 		body, err := json.Marshal(effect)
 		if err != nil {
