@@ -57,7 +57,7 @@ type Restore struct {
 //
 // Errors: an *IdentityError or a *LockedError for a directory in use; one that wraps
 // state.ErrCorrupt if the files are not what From says; a *FormatError if another version wrote
-// them; a system error.
+// them; ErrRemoved if the state says that the node was removed; a system error.
 func (r *Restore) Run() (identity string, err error) {
 	c := r.Config.withDefaults()
 	if HasOwner(c.Dir) {
@@ -106,6 +106,9 @@ func (r *Restore) writeState(c *Config, d *directory, snapshots *snapshot.Store)
 		if err := r.survivor.applyTail(machine); err != nil {
 			return err
 		}
+	}
+	if slices.Contains(machine.RemovedNodes(), c.Node) { // a leader would remove it again
+		return fmt.Errorf("%w: %s; use another node ID", ErrRemoved, c.Node)
 	}
 	if err := r.beginLineage(machine, c.Node); err != nil {
 		return err

@@ -21,7 +21,8 @@ import (
 type Target struct {
 	// Dir becomes the directory of the node. It must not exist, or be empty. Required.
 	Dir string
-	// NodeID is that of the node's Config. Required.
+	// NodeID is that of the node's Config, and not that of a node that was removed from the
+	// cluster. Required.
 	NodeID string
 	// Address is where other nodes reach the node: Config.Advertise, or Config.Listen. "" for a
 	// node without either.
@@ -45,9 +46,9 @@ const restoringSuffix = ".restoring"
 // Restore needs room for all files that any of the backups has. Errors: [ErrDamaged], also for
 // bytes after the end of a backup; a [*replay.InvalidError] for an invalid Target, or for backups
 // that do not continue each other; a [*cluster.VersionError] for one of a cluster with a newer
-// protocol than this build speaks; a *journal.LockedError while another process restores to Dir; a
-// system error, or one of the state store; that of ctx. After an error the directory does not
-// exist.
+// protocol than this build speaks; [cluster.ErrRemoved] for the ID of a removed node; a
+// *journal.LockedError while another process restores to Dir; a system error, or one of the state
+// store; that of ctx. After an error the directory does not exist.
 func Restore(ctx context.Context, to Target, backups ...io.Reader) (*Info, error) {
 	info, err := restore(ctx, to, backups)
 	if err != nil {
