@@ -96,7 +96,8 @@ func recordsPrincipal(request *clusterpb.Request) bool {
 	switch request.Call.(type) {
 	case *clusterpb.Request_Start, *clusterpb.Request_Send, *clusterpb.Request_Control, *clusterpb.Request_Update,
 		*clusterpb.Request_Complete, *clusterpb.Request_Operate, *clusterpb.Request_PauseActivity, *clusterpb.Request_Copy,
-		*clusterpb.Request_TransferLeadership, *clusterpb.Request_SetRole, *clusterpb.Request_Finalize, *clusterpb.Request_SignToken:
+		*clusterpb.Request_TransferLeadership, *clusterpb.Request_SetRole, *clusterpb.Request_Finalize, *clusterpb.Request_SignToken,
+		*clusterpb.Request_AcceptReplica:
 		return true
 	}
 	return false

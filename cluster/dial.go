@@ -169,6 +169,7 @@ func Dial(ctx context.Context, config DialConfig) (*Client, error) {
 			return nil, fmt.Errorf("dial: %w", invalidArgument("DialConfig.TLS", "has no usable keys: "+err.Error()))
 		}
 		dialer.TLSSource = tlsSource
+		r.running.Go(func() { <-r.closing; tlsSource.Close() }) // the pool waits for handshakes
 	}
 	r.pool = newCallPool(dialer)
 	r.callNode = r.pool.ask

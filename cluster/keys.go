@@ -24,7 +24,8 @@ type Keys struct {
 }
 
 // A KeySource provides keys. It is called before every handshake, by any number of goroutines, so
-// keys can be replaced without a restart. The returned Keys must not be changed afterwards.
+// keys can be replaced without a restart. The returned Keys must not be changed afterwards. If Keys
+// fails, or takes longer than 10 s, the previous keys are used; at the start, that is an error.
 type KeySource interface {
 	Keys() (*Keys, error)
 }

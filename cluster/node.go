@@ -377,6 +377,7 @@ func (n *Node) openTLSSource() error {
 		return invalidConfig("TLS", "has no usable keys: "+err.Error())
 	}
 	n.dialer.TLSSource = tlsSource
+	context.AfterFunc(n.ctx, tlsSource.Close)
 	return nil
 }
 
@@ -525,7 +526,7 @@ func (n *Node) closeParts() {
 	// errors.
 	n.system.StopAttempts()
 	close(n.closing)
-	n.cancel() // so that nothing waits for an unresponsive peer
+	n.cancel() // so that nothing waits for an unresponsive peer, or for keys
 	if n.calls != nil {
 		n.calls.Close()
 	}

@@ -412,6 +412,7 @@ func acceptReplica(ctx context.Context, pa *partition, r *clusterpb.Request) (*c
 	if err := comparing.Accept(ctx, r.Instance, node); err != nil {
 		return nil, err
 	}
+	pa.node.config.Logger.Info("replica accepted by an operator", "accepted", node, "partition", pa.number, "instance", r.Instance, "principal", r.Principal, "reason", r.Reason)
 	return &clusterpb.Response{Result: &clusterpb.Response_AcceptReplica{AcceptReplica: new(clusterpb.ReplicaAccepted)}}, nil
 }
 

@@ -450,7 +450,7 @@ func verificationKinds() map[reflect.Type]requestKind {
 			actions:    needs("accept replica"),
 			ofInstance: true,
 			check: func(r *clusterpb.Request, _ payloadLimit) error {
-				return checkText("node ID", r.GetAcceptReplica().GetNode(), 1, nodeIDMax)
+				return firstError(checkText("node ID", r.GetAcceptReplica().GetNode(), 1, nodeIDMax), checkText("reason", r.Reason, 0, reasonMax))
 			},
 			serve: func(ctx context.Context, pa *partition, _ *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
 				return acceptReplica(ctx, pa, r)

@@ -91,6 +91,44 @@ func TestTLS_KeepsKeysUntilOthersAreUsable(t *testing.T) {
 	}
 }
 
+// A source of keys that hangs does not keep a node from closing.
+func TestTLS_KeySourceHangs(t *testing.T) {
+	trusted := newAuthority(t)
+	var hangs atomic.Bool
+	asked, release := make(chan struct{}, 100), make(chan struct{})
+	defer close(release)
+	good := trusted.keys(trusted.Node("n1"))
+	source := keySourceFunc(func() (*Keys, error) {
+		if hangs.Load() {
+			asked <- struct{}{}
+			<-release
+		}
+		return good.Keys()
+	})
+	node := startNode(t, Config{InMemory: true, NodeID: "n1", Listen: loopbackAddress(t), TLS: source, Definitions: definitions()})
+	hangs.Store(true)
+	dialing := make(chan error, 1)
+	go func() {
+		conn, err := tls.Dial("tcp", node.config.Listen, &tls.Config{InsecureSkipVerify: true})
+		if err == nil {
+			err = conn.Close()
+		}
+		dialing <- err
+	}()
+	<-asked
+	closed := make(chan error, 1)
+	go func() { closed <- node.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the node does not close")
+	}
+	<-dialing
+}
+
 func TestTLS_RejectsConflictingConfig(t *testing.T) {
 	keys := newAuthority(t)
 	allow := func(context.Context, Principal, Action, string) error { return nil }

@@ -43,8 +43,10 @@ type Restore struct {
 	// Lineage begins with the restored partition. Its index is set.
 	Lineage *journalpb.Lineage
 	// Elapsed is how long ago the checkpoint was made. The cluster time continues as after an
-	// outage of that duration.
+	// outage of that duration, but not past Latest, unless it has reached that before. The zero
+	// Latest sets no limit.
 	Elapsed time.Duration
+	Latest  time.Time
 
 	// survivor has the entries after From; nil: there are none.
 	survivor *Survivor
@@ -55,7 +57,7 @@ type Restore struct {
 //
 // Errors: an *IdentityError or a *LockedError for a directory in use; one that wraps
 // state.ErrCorrupt if the files are not what From says; a *FormatError if another version wrote
-// them; a system error.
+// them; ErrRemoved if the state says that the node was removed; a system error.
 func (r *Restore) Run() (identity string, err error) {
 	c := r.Config.withDefaults()
 	if HasOwner(c.Dir) {
@@ -105,6 +107,9 @@ func (r *Restore) writeState(c *Config, d *directory, snapshots *snapshot.Store)
 			return err
 		}
 	}
+	if slices.Contains(machine.RemovedNodes(), c.Node) { // a leader would remove it again
+		return fmt.Errorf("%w: %s; use another node ID", ErrRemoved, c.Node)
+	}
 	if err := r.beginLineage(machine, c.Node); err != nil {
 		return err
 	}
@@ -130,7 +135,7 @@ func (r *Restore) beginLineage(machine *state.Machine, node string) error {
 		return err
 	}
 	// Events may be later than the recorded clock. The lineage begins after all of them.
-	clock := max(machine.Clock().UnixNano()+int64(max(r.Elapsed, 0)), latest+1)
+	clock := max(machine.Clock().UnixNano()+int64(r.elapsedAfter(machine.Clock().UnixNano())), latest+1)
 	epoch := &journalpb.Record{Command: &journalpb.Record_Epoch{Epoch: &journalpb.Epoch{Node: node, Clock: clock}}}
 	begun := &journalpb.Record{Command: &journalpb.Record_MetadataChange{MetadataChange: &journalpb.MetadataChange{
 		Epoch: machine.Epoch() + 1, Lineage: lineage,
@@ -145,6 +150,15 @@ func (r *Restore) beginLineage(machine *state.Machine, node string) error {
 		}
 	}
 	return machine.Advance(index+1, term+1)
+}
+
+// elapsedAfter returns by how much to advance a recorded clock.
+func (r *Restore) elapsedAfter(clock int64) time.Duration {
+	elapsed := r.Elapsed
+	if !r.Latest.IsZero() {
+		elapsed = min(elapsed, r.Latest.Sub(time.Unix(0, clock)))
+	}
+	return max(elapsed, 0)
 }
 
 // latestUpdate returns the cluster time of the latest event in the state, 0 if there is none.

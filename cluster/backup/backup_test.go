@@ -3,6 +3,7 @@ package backup_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/backup"
 	"github.com/tenuto-dev/tenuto/cluster/clustertest"
+	"github.com/tenuto-dev/tenuto/internal/frame"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -217,6 +219,60 @@ func TestRestore_RefusesDamagedBackups(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The clock of the node that was copied was decades behind or ahead: the cluster time of the
+// restored cluster is near that of the backup all the same.
+func TestRestore_BackupOfNodeWithWrongClock(t *testing.T) {
+	c := newCluster(t, 1, 1)
+	_, full := write(t, c.Client(0), backup.Options{})
+	for _, years := range []int{-40, 40} {
+		node := startRestored(t, restore(t, redated(t, full.Bytes(), years)), 1)
+		if _, err := cluster.StartRun(t.Context(), node.Client(), waiter, "w", "order"); err != nil {
+			t.Fatal(err)
+		}
+		status, err := node.Client().Get(t.Context(), "w")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if off := time.Since(status.CreatedAt).Abs(); off > time.Hour {
+			t.Errorf("a clock wrong by %d years: the cluster time is %v", years, status.CreatedAt)
+		}
+	}
+}
+
+// redated returns a backup as a node writes it whose clock is wrong by some years.
+func redated(t *testing.T, content []byte, years int) io.Reader {
+	t.Helper()
+	from, to := frame.NewReader(bytes.NewReader(content)), new(bytes.Buffer)
+	w := frame.NewWriter(to)
+	begin := content[:bytes.IndexByte(content, '\n')+1]
+	if err := from.Bytes(bytes.Clone(begin)); err != nil {
+		t.Fatal(err)
+	}
+	w.Bytes(begin)
+	encoded, err := from.Frame(1 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var info backup.Info
+	if err := json.Unmarshal(encoded, &info); err != nil {
+		t.Fatal(err)
+	}
+	info.Time = info.Time.AddDate(years, 0, 0)
+	if encoded, err = json.Marshal(&info); err != nil {
+		t.Fatal(err)
+	}
+	w.Frame(encoded)
+	for {
+		part, err := from.Frame(1 << 20)
+		if err != nil { // the trailer
+			break
+		}
+		w.Frame(part)
+	}
+	w.Trailer()
+	return to
 }
 
 // freeAddress returns a loopback address that is free now. Its port is below the ephemeral range,

@@ -18,8 +18,9 @@
 //  3. Every file has a checksum, and so has the stream. Restore uses nothing that does not match.
 //  4. Restore writes a directory as a whole or not at all. The restored cluster has the same IDs,
 //     histories, settings, timers and schedules. Its cluster time continues as after an outage
-//     since the backup. Activities that were running are run again, as after the loss of their
-//     worker.
+//     since the backup, but not past the clock of the machine that restores: if the clock of the
+//     node that was copied was years behind, no timer fires early. Activities that were running are
+//     run again, as after the loss of their worker.
 //  5. The restored cluster is another lineage: its first node has a new directory identity, so
 //     nodes with directories of the old cluster are refused. They stop when they hear of it; see
 //     package recovery.

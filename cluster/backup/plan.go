@@ -22,7 +22,8 @@ import (
 // executes it, from the files of another node if there is one. If that node is lost or loses its
 // leadership, the next leader makes the backup; what the first one has written is no backup. If a
 // backup fails, it is tried again after 1 s, 2 s and so on, up to 5 minutes or Every. The outcome
-// is part of [cluster.Health], of the metrics and of the dashboard.
+// is part of [cluster.Health], of the metrics and of the dashboard; a cause that passes by itself,
+// such as a change of leader, counts as a failure after 3 minutes.
 type Plan struct {
 	// To is where backups are stored. Every node must reach it, and no other cluster may use it.
 	// Required.

@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/cluster"
 	internal "github.com/tenuto-dev/tenuto/cluster/internal/backup"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -89,6 +90,7 @@ type fakeCluster struct {
 	copying  time.Duration // how long the copy of a checkpoint takes
 	ahead    time.Duration // by which the clock of the node that makes checkpoints is wrong
 	failure  error         // of the copy, at its end
+	refusal  error         // of a checkpoint
 }
 
 func newFakeCluster() *fakeCluster {
@@ -143,6 +145,9 @@ func (c *fakeCluster) run(t *testing.T, node int, plan Plan) {
 func (c *fakeCluster) begin(node int, base *Info) (checkpoint, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.refusal != nil {
+		return nil, c.refusal
+	}
 	c.cut++
 	info := &Info{
 		Format: format, ID: internal.NewID(), Cluster: "c", Lineage: c.lineage, Cut: c.cut, Time: time.Now().Add(c.ahead), Node: fmt.Sprint("n", node),
@@ -368,6 +373,55 @@ func TestPlan_Failures(t *testing.T) {
 				outcomes := c.recorded()
 				if last := outcomes[len(outcomes)-1]; last.Id == "" || len(c.sink.entries(t)) != 1 {
 					t.Errorf("after the cause has ended: %v, %v", last, c.sink.entries(t))
+				}
+			})
+		})
+	}
+}
+
+// What passes by itself within three minutes is no failure, and no reason for a full backup: the
+// checkpoint that an earlier leader has left, or a leader that is not known yet.
+func TestPlan_PassingFailures(t *testing.T) {
+	for name, refusal := range map[string]error{
+		"in progress": fmt.Errorf("begin: %w", ErrInProgress), "missed": ErrMissed,
+		"no leader": &cluster.UnavailableError{NotExecuted: true, Err: errors.New("no leader")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newFakeCluster()
+				refuse := func(err error, after time.Duration) {
+					t.Helper()
+					c.mu.Lock()
+					c.refusal = err
+					c.mu.Unlock()
+					time.Sleep(after)
+					synctest.Wait()
+				}
+				failed := func() (failures int) {
+					for _, outcome := range c.recorded() {
+						if outcome.Error != "" {
+							failures++
+						}
+					}
+					return failures
+				}
+				c.run(t, 0, Plan{Every: time.Hour})
+				refuse(nil, 30*time.Minute)
+				refuse(refusal, 32*time.Minute) // for two minutes after the second is due
+				refuse(nil, passingBackoffMax)
+				if entries := c.sink.entries(t); failed() > 0 || len(entries) != 2 || entries[1].Base == "" {
+					t.Errorf("after two minutes: %d failures, backups %v", failed(), entries)
+				}
+				refuse(refusal, time.Hour+10*time.Minute)
+				if failures := failed(); failures < 2 || failures > 20 {
+					t.Errorf("after ten minutes: %d failures", failures)
+				}
+				refuse(nil, 10*time.Minute)
+				refuse(refusal, 52*time.Minute)
+				before := failed()
+				refuse(nil, passingBackoffMax)
+				if failed() > before || len(c.sink.entries(t)) != 4 {
+					t.Errorf("the next time: %d new failures, backups %v", failed()-before, c.sink.entries(t))
 				}
 			})
 		})

@@ -21,7 +21,8 @@ import (
 type Target struct {
 	// Dir becomes the directory of the node. It must not exist, or be empty. Required.
 	Dir string
-	// NodeID is that of the node's Config. Required.
+	// NodeID is that of the node's Config, and not that of a node that was removed from the
+	// cluster. Required.
 	NodeID string
 	// Address is where other nodes reach the node: Config.Advertise, or Config.Listen. "" for a
 	// node without either.
@@ -44,9 +45,10 @@ const restoringSuffix = ".restoring"
 //
 // Restore needs room for all files that any of the backups has. Errors: [ErrDamaged], also for
 // bytes after the end of a backup; a [*replay.InvalidError] for an invalid Target, or for backups
-// that do not continue each other; a *journal.LockedError while another process restores to Dir; a
-// system error, or one of the state store; that of ctx. After an error the directory does not
-// exist.
+// that do not continue each other; a [*cluster.VersionError] for one of a cluster with a newer
+// protocol than this build speaks; [cluster.ErrRemoved] for the ID of a removed node; a
+// *journal.LockedError while another process restores to Dir; a system error, or one of the state
+// store; that of ctx. After an error the directory does not exist.
 func Restore(ctx context.Context, to Target, backups ...io.Reader) (*Info, error) {
 	info, err := restore(ctx, to, backups)
 	if err != nil {
@@ -68,7 +70,7 @@ func restore(ctx context.Context, to Target, backups []io.Reader) (info *Info, e
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, stage.Close()) }()
-	pool := &filePool{dir: stage.Path("files")}
+	pool := &filePool{dir: stage.Path("files"), node: to.NodeID}
 	for i, from := range backups {
 		if from == nil {
 			return nil, invalid("backups", fmt.Sprintf("have nil at index %d", i))
@@ -153,7 +155,7 @@ func (t *Target) write(ctx context.Context, dir string, info *Info, pool *filePo
 			},
 			From:    &journal.Checkpoint{Index: p.Index, Term: p.Term},
 			Fill:    func(to string) error { return pool.moveTo(to, i, p.Files, info.ID) },
-			Lineage: lineage, Elapsed: time.Since(info.Time),
+			Lineage: lineage, Elapsed: time.Since(info.Time), Latest: time.Now(),
 		}
 		var err error
 		if identity, err = r.Run(); err != nil {
@@ -165,7 +167,7 @@ func (t *Target) write(ctx context.Context, dir string, info *Info, pool *filePo
 
 // A filePool has the files of the backups that were read, in a directory for each backup and
 // partition.
-type filePool struct{ dir string }
+type filePool struct{ dir, node string } // node is that of the target
 
 func (p *filePool) path(backup string, partition int, name string) string {
 	return filepath.Join(p.dir, backup, fmt.Sprint(partition), name)
@@ -181,6 +183,11 @@ func (p *filePool) add(from io.Reader, before *Info) (*Info, error) {
 			return invalid("first", "is an incremental one: a full backup must come first")
 		case before != nil && info.Base != "" && info.Base != before.ID:
 			return invalid("order", fmt.Sprintf("has %s, which continues %q, after %s", info.ID, info.Base, before.ID))
+		case before != nil && info.Base != "" && !info.isAfter(before):
+			return invalid("order", fmt.Sprintf("has %s, which continues %s, but has an earlier state, or one of another cluster", info.ID, before.ID))
+		}
+		if err := info.checkProtocol(p.node); err != nil {
+			return err
 		}
 		return os.MkdirAll(filepath.Join(p.dir, info.ID), 0o700)
 	}

@@ -8,11 +8,15 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/internal/access"
 	"github.com/tenuto-dev/tenuto/internal/frame"
+	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -107,7 +111,9 @@ func TestRestore_OrderOfBackups(t *testing.T) {
 		var err error
 		for i, base := range c.bases {
 			var stream bytes.Buffer
-			if err := sourceOf(describe(id(i+1), base, "content"), "content").write(t.Context(), &stream, nil); err != nil {
+			described := describe(id(i+1), base, "content")
+			described.Cut = uint64(i + 1)
+			if err := sourceOf(described, "content").write(t.Context(), &stream, nil); err != nil {
 				t.Fatal(err)
 			}
 			if info, err = pool.add(&stream, info); err != nil {
@@ -116,6 +122,60 @@ func TestRestore_OrderOfBackups(t *testing.T) {
 		}
 		if _, invalid := errors.AsType[*replay.InvalidError](err); invalid == c.ok || (err == nil) != c.ok {
 			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// What continues a backup cannot have an earlier state.
+func TestRestore_StateOfTheOneBefore(t *testing.T) {
+	for what, c := range map[string]struct {
+		change func(*Info)
+		ok     bool
+	}{
+		"later":             {func(*Info) {}, true},
+		"a clock set back":  {func(i *Info) { i.Time = i.Time.Add(-time.Hour) }, true},
+		"an earlier cut":    {func(i *Info) { i.Cut = 4 }, false},
+		"the same cut":      {func(i *Info) { i.Cut = 5 }, false},
+		"an earlier entry":  {func(i *Info) { i.Partitions[0].Index = 6 }, false},
+		"another cluster":   {func(i *Info) { i.Cluster = "other" }, false},
+		"another lineage":   {func(i *Info) { i.Lineage = testID }, false},
+		"more partitions":   {func(i *Info) { i.Partitions = append(i.Partitions, Partition{}) }, false},
+		"an older protocol": {func(i *Info) { i.Protocol = 3 }, false},
+	} {
+		before, after := describe(testID, "", ""), describe(strings.Repeat("a", 32), testID, "")
+		before.Cut, before.Protocol, before.Partitions[0].Index, after.Cut, after.Protocol, after.Partitions[0].Index = 5, 4, 7, 6, 4, 7
+		c.change(after)
+		pool := &filePool{dir: t.TempDir()}
+		if _, err := pool.add(bytes.NewReader(streamOf(before)), nil); err != nil {
+			t.Fatal(err)
+		}
+		_, err := pool.add(bytes.NewReader(streamOf(after)), before)
+		if _, invalid := errors.AsType[*replay.InvalidError](err); invalid == c.ok || (err == nil) != c.ok {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// A build that does not speak the protocol of the cluster refuses its backups at once, wherever
+// they are in the chain.
+func TestRestore_NewerProtocol(t *testing.T) {
+	full, newer := describe(testID, "", ""), describe(strings.Repeat("a", 32), testID, "")
+	full.Cut, full.Protocol, newer.Cut, newer.Protocol, newer.Version = 1, journal.NewestProtocol, 2, journal.NewestProtocol+1, "v9.1.0"
+	first := *newer
+	first.Base = ""
+	for name, backups := range map[string][]*Info{"the first": {&first}, "a later one": {full, newer}} {
+		to := Target{Dir: filepath.Join(t.TempDir(), "node"), NodeID: "n1"}
+		var readers []io.Reader
+		for _, b := range backups {
+			readers = append(readers, bytes.NewReader(streamOf(b)))
+		}
+		_, err := Restore(t.Context(), to, readers...)
+		mismatch, ok := errors.AsType[*cluster.VersionError](err)
+		if !ok || mismatch.Node != "n1" || mismatch.Newest != journal.NewestProtocol || mismatch.Required != journal.NewestProtocol+1 || !strings.Contains(err.Error(), "v9.1.0") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if left, err := filepath.Glob(to.Dir + "*"); err != nil || len(left) > 0 {
+			t.Errorf("%s: %v is left, %v", name, left, err)
 		}
 	}
 }

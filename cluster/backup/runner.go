@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -29,6 +30,12 @@ const (
 	beginTimeout = time.Minute
 	// stallMax is how long a backup may make no progress.
 	stallMax = 5 * time.Minute
+	// Causes that pass by themselves, such as a change of leader or the checkpoint that an earlier
+	// leader has left, are not recorded as a failure for this long: a node keeps such a checkpoint
+	// for two minutes.
+	passingMax = 3 * time.Minute
+	// passingBackoffMax bounds the backoff in that time.
+	passingBackoffMax = 15 * time.Second
 	// cleanupTimeout bounds a removal, and the record of an outcome.
 	cleanupTimeout = 10 * time.Second
 	// errorMax bounds the recorded error, in bytes.
@@ -81,13 +88,17 @@ func (r *runner) lead(ctx context.Context) {
 		}
 		cancel(errLeadershipLost)
 	})
-	for failures := 0; ctx.Err() == nil; {
+	failures, passing := 0, passingFailures{}
+	for ctx.Err() == nil {
 		wait, err := r.makeIfDue(ctx, failures < incrementsTries)
 		switch {
 		case err == nil:
-			failures = 0
+			failures, passing = 0, passingFailures{}
 		case ctx.Err() != nil:
 			r.logger.Info("scheduled backup stopped", "reason", context.Cause(ctx), "error", err)
+		case passing.add(err):
+			wait = passing.backoff()
+			r.logger.Info("scheduled backup not possible now, trying again", "error", err, "after", wait)
 		default:
 			wait = min(backoffMin<<min(failures, 20), backoffMax, r.plan.Every)
 			failures++
@@ -96,6 +107,29 @@ func (r *runner) lead(ctx context.Context) {
 		}
 		_ = sleep(ctx, wait) // the loop ends with ctx
 	}
+}
+
+// passingFailures are failures in sequence whose causes pass by themselves.
+type passingFailures struct {
+	since time.Time // of the first
+	count int
+}
+
+// add reports whether a failure is one of them, and not too long after the first.
+func (p *passingFailures) add(err error) bool {
+	_, unavailable := errors.AsType[*cluster.UnavailableError](err)
+	if !unavailable && !errors.Is(err, ErrInProgress) && !errors.Is(err, ErrMissed) {
+		return false
+	}
+	if p.count++; p.count == 1 {
+		p.since = time.Now()
+	}
+	return time.Since(p.since) < passingMax
+}
+
+// backoff returns the pause after the latest of them.
+func (p *passingFailures) backoff() time.Duration {
+	return min(backoffMin<<min(p.count-1, 20), passingBackoffMax)
 }
 
 // makeIfDue makes a backup if one is due, a full one unless it may continue another. It returns how

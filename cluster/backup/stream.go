@@ -12,8 +12,10 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/internal/transport"
 	"github.com/tenuto-dev/tenuto/internal/frame"
+	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -114,6 +116,28 @@ func (i *Info) check() error {
 		}
 	}
 	return nil
+}
+
+// checkProtocol returns an error if this build, on a node, could not use the state.
+func (i *Info) checkProtocol(node string) error {
+	const newest = journal.NewestProtocol
+	if i.Protocol <= newest {
+		return nil
+	}
+	return fmt.Errorf("backup %s, written by version %.100q: %w", i.ID, i.Version, &cluster.VersionError{Node: node, Oldest: newest - 1, Newest: newest, Required: i.Protocol})
+}
+
+// isAfter reports whether the state can be a later one of the same cluster.
+func (i *Info) isAfter(before *Info) bool {
+	if i.Cluster != before.Cluster || i.Lineage != before.Lineage || len(i.Partitions) != len(before.Partitions) || i.Cut <= before.Cut || i.Protocol < before.Protocol {
+		return false
+	}
+	for n := range i.Partitions {
+		if i.Partitions[n].Index < before.Partitions[n].Index {
+			return false
+		}
+	}
+	return true
 }
 
 const (

@@ -140,16 +140,17 @@ func newVerification(partition int, s *clusterpb.VerifyStatus) Verification {
 
 // AcceptReplica makes a node's replica of an instance the right one. The instance must be stopped
 // because no majority of its replicas agrees. The other replicas are replaced by it, and the
-// instance goes on. The caller needs the right [ActionAcceptReplica].
+// instance goes on. The caller needs the right [ActionAcceptReplica]. The log of the leader shows the
+// principal and the reason.
 //
 // Errors: a [*replay.InvalidError]; [cluster.ErrNotMember], also for a node that is not a voter;
 // one that says that the instance is not stopped; those of [cluster.Client].
-func AcceptReplica(ctx context.Context, client *cluster.Client, instance, node string) error {
+func AcceptReplica(ctx context.Context, client *cluster.Client, instance, node, reason string) error {
 	internals, err := client.Internal(access.Key{})
 	if err != nil {
 		return fmt.Errorf("accept replica: %w", err)
 	}
-	request := &clusterpb.Request{Instance: instance, Call: &clusterpb.Request_AcceptReplica{AcceptReplica: &clusterpb.AcceptReplicaRequest{Node: node}}}
+	request := &clusterpb.Request{Instance: instance, Reason: reason, Call: &clusterpb.Request_AcceptReplica{AcceptReplica: &clusterpb.AcceptReplicaRequest{Node: node}}}
 	if err := internals.Check(request); err != nil {
 		return fmt.Errorf("accept replica: %w", err)
 	}

@@ -85,7 +85,8 @@ func Inspect(ctx context.Context, dirs ...string) (*Report, error) {
 type Target struct {
 	// Dir becomes the directory of the node. It must not exist, or be empty. Required.
 	Dir string
-	// NodeID is that of the node's Config. Defaults to that of the survivor of the first partition.
+	// NodeID is that of the node's Config, and not that of a node that was removed from the
+	// cluster. Defaults to that of the survivor of the first partition.
 	NodeID string
 	// Address is where other nodes reach the node: Config.Advertise, or Config.Listen. "" for a
 	// node without either.
@@ -100,8 +101,8 @@ type Target struct {
 // hard links.
 //
 // Errors are those of [Inspect]; a [*replay.InvalidError] for an invalid Target, or if the survivor
-// is the only member of its cluster, which needs no recovery. After an error the new directory does
-// not exist.
+// is the only member of its cluster, which needs no recovery; cluster.ErrRemoved for the ID of a
+// removed node. After an error the new directory does not exist.
 func Recover(ctx context.Context, to Target, dirs ...string) (*Report, error) {
 	logger := cmp.Or(to.Logger, slog.Default())
 	report, err := withSurvivors(ctx, logger, dirs, func(best []*journal.Survivor, report *Report) error {

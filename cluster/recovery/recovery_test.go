@@ -483,6 +483,7 @@ func TestRecover_DamagedLog(t *testing.T) {
 }
 
 // The directory of a node that was removed is no survivor: it may lack what was acknowledged since.
+// Its ID is no target: the leader of the new cluster would remove the node.
 func TestRecover_RemovedNode(t *testing.T) {
 	ctx := t.Context()
 	members := newCluster(t, 3, 1)
@@ -499,7 +500,21 @@ func TestRecover_RemovedNode(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("timeout: the removed node has stopped")
 	}
+	var stream bytes.Buffer
+	if _, err := backup.Write(ctx, members[0].node.Client(), &stream, backup.Options{}); err != nil {
+		t.Fatal(err)
+	}
 	stop(t, members...)
+	dir, id := filepath.Join(t.TempDir(), "new"), removed.config.NodeID
+	if _, err := recovery.Recover(ctx, recovery.Target{Dir: dir, NodeID: id}, members[0].config.Dir); !errors.Is(err, cluster.ErrRemoved) || !strings.Contains(err.Error(), id) {
+		t.Errorf("recovered as the removed node: %v", err)
+	}
+	if _, err := backup.Restore(ctx, backup.Target{Dir: dir, NodeID: id}, &stream); !errors.Is(err, cluster.ErrRemoved) || !strings.Contains(err.Error(), id) {
+		t.Errorf("restored as the removed node: %v", err)
+	}
+	if left, err := filepath.Glob(dir + "*"); err != nil || len(left) > 0 {
+		t.Errorf("%v is left, %v", left, err)
+	}
 	for _, dirs := range [][]string{{removed.config.Dir}, {members[0].config.Dir, removed.config.Dir}} {
 		if _, err := recovery.Inspect(ctx, dirs...); !errors.Is(err, cluster.ErrRemoved) {
 			t.Errorf("%v: %v", dirs, err)

@@ -126,7 +126,7 @@ func verifyReplicas(flags *flag.FlagSet) action {
 }
 
 func acceptReplica(flags *flag.FlagSet) action {
-	c := changeFlags(flags, confirmAlways)
+	reason, c := reasonFlag(flags), changeFlags(flags, confirmAlways)
 	return withClient(flags, func(ctx context.Context, client *cluster.Client, s streams, args []string) error {
 		detail := ""
 		if c.dryRun {
@@ -139,7 +139,7 @@ func acceptReplica(flags *flag.FlagSet) action {
 			}
 			detail = "the instance is " + string(status.State)
 		}
-		return c.one(s, args[0], detail, func() error { return operate.AcceptReplica(ctx, client, args[0], args[1]) })
+		return c.one(s, args[0], detail, func() error { return operate.AcceptReplica(ctx, client, args[0], args[1], *reason) })
 	})
 }
 

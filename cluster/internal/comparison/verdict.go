@@ -450,7 +450,6 @@ func (l *Leader) Accept(ctx context.Context, instance, node string) error {
 	if err := l.config.Journal.LiftQuarantine(ctx, instance, ""); err != nil {
 		return err
 	}
-	l.config.Logger.Info("replica accepted by an operator", "accepted", node, "partition", l.config.Partition, "instance", instance)
 	l.setCondition(ctx, instance, nil)
 	l.config.Retry(instance)
 	select {

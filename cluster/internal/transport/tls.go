@@ -29,21 +29,46 @@ type TLSSource struct {
 	keys           *Keys     // the last valid ones
 	expires        time.Time // when their certificate expires
 	rejectedReason string    // why newer keys are not valid; each reason is logged once
+	overdue        *keyCall  // the latest call of the source that has taken too long; nil if none has
+
+	closeOnce sync.Once
+	closed    chan struct{}
+}
+
+// KeysTimeout bounds how long a call waits for the source of the keys.
+const KeysTimeout = 10 * time.Second
+
+var (
+	errKeysOverdue  = fmt.Errorf("the source of the TLS keys has not answered within %v", KeysTimeout)
+	errSourceClosed = errors.New("the node or the client is closed")
+)
+
+// A keyCall is a call of the source.
+type keyCall struct {
+	done chan struct{} // closed after the other fields are set
+	keys *Keys
+	err  error
 }
 
 // NewTLSSource returns a TLS source, or an error if its keys are not valid now. owner returns an
 // error for keys that belong to another principal.
 func NewTLSSource(source func() (*Keys, error), cluster string, owner func(Principal) error, logger *slog.Logger) (*TLSSource, error) {
-	r := &TLSSource{source: source, cluster: cluster, checkOwner: owner, logger: logger}
+	r := &TLSSource{source: source, cluster: cluster, checkOwner: owner, logger: logger, closed: make(chan struct{})}
 	if _, err := r.Current(); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-// Current returns the keys of the source, or the last valid ones.
+// Current returns the keys of the source, or the last valid ones; after Close, an error if the
+// source does not answer at once. It waits for at most [KeysTimeout], and not at all while an
+// earlier call of the source has taken longer.
 func (t *TLSSource) Current() (*Keys, error) {
-	keys, replaced, rejected, err := t.refresh(t.ask())
+	value, err := t.ask()
+	if err == errSourceClosed {
+		return nil, err
+	}
+	keys, replaced, rejected, err := t.refresh(value, err)
 	switch {
 	case rejected != nil:
 		t.logger.Warn("new TLS keys rejected, keeping the old ones", "error", rejected, "expires", t.Expires())
@@ -53,15 +78,55 @@ func (t *TLSSource) Current() (*Keys, error) {
 	return keys, err
 }
 
-// ask returns the keys of the source. A panic of the source is an error: it would end the process,
-// because it can occur in a goroutine of any connection.
-func (t *TLSSource) ask() (keys *Keys, err error) {
+// Close ends calls of Current that wait for the source. It may be called twice.
+func (t *TLSSource) Close() { t.closeOnce.Do(func() { close(t.closed) }) }
+
+// ask returns the keys of the source.
+func (t *TLSSource) ask() (*Keys, error) {
+	if t.isOverdue() {
+		return nil, errKeysOverdue
+	}
+	call := &keyCall{done: make(chan struct{})}
+	go call.run(t.source)
+	timeout := time.NewTimer(KeysTimeout)
+	defer timeout.Stop()
+	select {
+	case <-call.done:
+		return call.keys, call.err
+	case <-timeout.C:
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.overdue = call
+		return nil, errKeysOverdue
+	case <-t.closed:
+		return nil, errSourceClosed
+	}
+}
+
+// isOverdue reports whether a call of the source that has taken too long has not returned yet.
+func (t *TLSSource) isOverdue() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.overdue == nil {
+		return false
+	}
+	select {
+	case <-t.overdue.done:
+		t.overdue = nil
+	default:
+	}
+	return t.overdue != nil
+}
+
+// run calls the source. A panic of the source is an error: it would end the process.
+func (c *keyCall) run(source func() (*Keys, error)) {
+	defer close(c.done)
 	defer func() {
 		if value := recover(); value != nil {
-			keys, err = nil, fmt.Errorf("the source of the TLS keys panicked: %v", value)
+			c.keys, c.err = nil, fmt.Errorf("the source of the TLS keys panicked: %v", value)
 		}
 	}()
-	return t.source()
+	c.keys, c.err = source()
 }
 
 // Expires returns when the certificate in use expires. It does not ask the source.

@@ -4,7 +4,7 @@
 //	{
 //	  "current": "shop",
 //	  "profiles": {
-//	    "shop": {"addr": "10.0.0.1:7400,10.0.0.2:7400", "ca": "ca.crt", "cert": "me.crt", "key": "me.key"}
+//	    "shop": {"addr": "10.0.0.1:7000,10.0.0.2:7000", "ca": "ca.crt", "cert": "me.crt", "key": "me.key"}
 //	  }
 //	}
 //
