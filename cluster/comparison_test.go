@@ -289,7 +289,7 @@ func TestRepair_UnderLoad(t *testing.T) {
 				select {
 				case <-stop:
 					return
-				default:
+				case <-time.After(10 * time.Millisecond): // what is loaded is compared in each round, and read at the end
 				}
 				id := fmt.Sprintf("load-%d-%d", worker, i)
 				if got, err := Call(testContext(t), nodes[worker%len(nodes)].Client(), fiveActivities, id, i); err != nil || got != 32*i {

@@ -43,32 +43,42 @@ func tallyBody(ctx *replay.Context, sum int) (int, error) {
 
 func tallyDefinitions() []replay.Definition { return append(definitions(), tally.Bind(tallyBody)) }
 
-// A lossyCaller loses the answer of the next call on request: after the call was executed, and
+// A lossyCaller loses the answers of the next calls on request: after the call was executed, and
 // after something else has happened.
 type lossyCaller struct {
 	next      admission.Asker
 	meanwhile func()
-	losesNext atomic.Bool
+	toLose    atomic.Int64 // answers
 }
 
 func (l *lossyCaller) call(ctx context.Context, r *clusterpb.Request) *clusterpb.Response {
-	armed := l.losesNext.CompareAndSwap(true, false)
+	armed := l.disarm()
 	response := l.next(ctx, r)
 	if !armed {
 		return response
 	}
 	if failure := response.GetFailure(); failure != nil && failure.NotExecuted {
-		l.losesNext.Store(true)
+		l.toLose.Add(1)
 		return response
 	}
 	l.meanwhile()
 	return &clusterpb.Response{Failure: &clusterpb.Failure{Code: wire.CodeUnknown, Message: "the answer was lost"}}
 }
 
-// loseNextAnswer loses the next answer, after meanwhile has returned.
-func (l *lossyCaller) loseNextAnswer(meanwhile func()) {
+// disarm reports whether the answer of a call is to be lost.
+func (l *lossyCaller) disarm() bool {
+	for {
+		n := l.toLose.Load()
+		if n == 0 || l.toLose.CompareAndSwap(n, n-1) {
+			return n > 0
+		}
+	}
+}
+
+// loseNextAnswers loses the next n answers, each after meanwhile has returned.
+func (l *lossyCaller) loseNextAnswers(n int64, meanwhile func()) {
 	l.meanwhile = meanwhile
-	l.losesNext.Store(true)
+	l.toLose.Store(n)
 }
 
 func newLossyNode(node *Node) *lossyCaller {
@@ -86,11 +96,11 @@ func newLossyRemote(client *Client) *lossyCaller {
 			return reach(ctx, address, request)
 		}
 		once := &lossyCaller{next: func(ctx context.Context, r *clusterpb.Request) *clusterpb.Response { return reach(ctx, address, r) }, meanwhile: l.meanwhile}
-		once.losesNext.Store(l.losesNext.CompareAndSwap(true, false))
-		response := once.call(ctx, request)
-		if once.losesNext.Load() {
-			l.losesNext.Store(true)
+		if l.disarm() {
+			once.toLose.Store(1)
 		}
+		response := once.call(ctx, request)
+		l.toLose.Add(once.toLose.Load())
 		return response
 	}
 	return l
@@ -109,8 +119,8 @@ func countEventsOfAll(t *testing.T, client *Client, id string, holds func(histor
 	return n
 }
 
-// Two calls lose their answers while 600 other events are recorded and the instance continues as
-// new 200 times.
+// Five calls lose their answers while 600 other events are recorded and the instance continues as
+// new 200 times: more than the request IDs that an execution takes over.
 func TestRetriedCall_RecordedOnceAfterManyEvents(t *testing.T) {
 	single := startNewestProtocol(t, Config{Definitions: tallyDefinitions()})
 	peers := startPeersWith(t, 3, tallyDefinitions()...)
@@ -158,50 +168,73 @@ func testLateRetries(t *testing.T, id string, client, others *Client, lossy *los
 	if _, err := StartRun(ctx, client, tally, id, 0); err != nil {
 		t.Fatal(err)
 	}
-	meanwhile := func() { sendConcurrently(t, others, id, 600) }
 	isWord := func(text string) func(history.Event) bool {
 		return func(e history.Event) bool { return strings.Contains(e.String(), `data="`+text+`"`) }
 	}
-	isUpdate := func(e history.Event) bool { return e.Name == engine.UpdatePrefix+raiseUpdate.Name() }
-	for _, c := range []struct {
-		name  string
-		call  func() error
-		also  func() error // meanwhile
-		count func(history.Event) bool
+	calls := []struct {
+		name   string
+		call   func() error
+		counts func(history.Event) bool
 	}{
-		{"event", func() error { return Send(ctx, client, id, word, "once") }, nil, isWord("once")},
-		{"named event", func() error { return Send(ctx, client, id, word, "named", RequestID("n")) }, nil, isWord("named")},
+		{"event", func() error { return Send(ctx, client, id, word, "once") }, isWord("once")},
+		{"named event", func() error { return Send(ctx, client, id, word, "named", RequestID("n")) }, isWord("named")},
 		{"event of SendOrStart", func() error {
 			_, err := SendOrStart(ctx, client, tally, id, 0, word, "sent")
 			return err
-		}, nil, isWord("sent")},
+		}, isWord("sent")},
 		{"update", func() error {
 			sum, err := CallUpdate(ctx, client, id, raiseUpdate, 7)
 			if err == nil && sum != 7 {
 				err = fmt.Errorf("the sum is %d", sum)
 			}
 			return err
-		}, nil, isUpdate},
-		{
-			"suspension", func() error { return client.Suspend(ctx, id, "") }, func() error { return others.Resume(ctx, id, "") },
-			hasEventType(history.OrchestrationSuspended),
-		},
-	} {
-		lossy.loseNextAnswer(func() {
-			if c.also != nil {
-				if err := c.also(); err != nil {
-					t.Error(err)
-				}
+		}, func(e history.Event) bool { return e.Name == engine.UpdatePrefix+raiseUpdate.Name() }},
+		{"suspension", func() error { return client.Suspend(ctx, id, "") }, hasEventType(history.OrchestrationSuspended)},
+	}
+	inputs, suspension := calls[:len(calls)-1], calls[len(calls)-1]
+	lost, retry := new(atomic.Int64), make(chan struct{})
+	lossy.loseNextAnswers(int64(len(inputs)), func() {
+		if lost.Add(1) < int64(len(inputs)) {
+			select {
+			case <-retry:
+			case <-ctx.Done():
 			}
-			meanwhile()
+			return
+		}
+		defer close(retry)
+		lossy.loseNextAnswers(1, func() {
+			if err := others.Resume(ctx, id, ""); err != nil {
+				t.Error(err)
+			}
+			sendConcurrently(t, others, id, 600)
 		})
-		if err := c.call(); err != nil {
-			t.Errorf("%s: %v", c.name, err)
+		if err := suspension.call(); err != nil {
+			t.Errorf("%s: %v", suspension.name, err)
 		}
-		if lossy.losesNext.Load() {
-			t.Errorf("%s: no answer was lost", c.name)
+	})
+	var calling sync.WaitGroup
+	for _, c := range inputs {
+		calling.Go(func() {
+			if err := c.call(); err != nil {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		})
+	}
+	calling.Wait()
+	if left := lossy.toLose.Load(); left > 0 || lost.Load() < int64(len(inputs)) {
+		t.Errorf("%d answers were lost, %d were not", lost.Load(), left)
+	}
+	recorded := make(map[string]int)
+	countEventsOfAll(t, others, id, func(e history.Event) bool {
+		for _, c := range calls {
+			if c.counts(e) {
+				recorded[c.name]++
+			}
 		}
-		if n := countEventsOfAll(t, others, id, c.count); n != 1 {
+		return false
+	})
+	for _, c := range calls {
+		if n := recorded[c.name]; n != 1 {
 			t.Errorf("%s: recorded %d times", c.name, n)
 		}
 	}
@@ -268,7 +301,7 @@ func TestRetriedCall_DoesNotReachLaterInstance(t *testing.T) {
 			t.Run(name+" to one that is "+how, func(t *testing.T) {
 				id := strings.ReplaceAll(name, " ", "-") + "-" + how
 				begin(id)
-				lossy.loseNextAnswer(func() { free(id); begin(id) })
+				lossy.loseNextAnswers(1, func() { free(id); begin(id) })
 				err := call(id)
 				var unavailable *UnavailableError
 				if !errors.As(err, &unavailable) || unavailable.NotExecuted || !errors.Is(err, actors.ErrForgotten) {
@@ -303,7 +336,7 @@ func TestRetriedCall_PurgedInstanceIsUnknownOutcome(t *testing.T) {
 			if _, err := StartRun(ctx, client, tally, id, 0); err != nil {
 				t.Fatal(err)
 			}
-			lossy.loseNextAnswer(func() {
+			lossy.loseNextAnswers(1, func() {
 				if err := client.Terminate(ctx, id, "by hand"); err != nil && !errors.Is(err, ErrEnded) {
 					t.Error(err)
 				}
@@ -332,7 +365,7 @@ func TestRetriedPurge_KeepsLaterInstance(t *testing.T) {
 		}
 	}
 	run()
-	lossy.loseNextAnswer(run)
+	lossy.loseNextAnswers(1, run)
 	_, err := client.Purge(ctx, "t")
 	var unavailable *UnavailableError
 	if !errors.As(err, &unavailable) || unavailable.NotExecuted {
@@ -341,7 +374,7 @@ func TestRetriedPurge_KeepsLaterInstance(t *testing.T) {
 	if _, err := client.Get(ctx, "t"); err != nil {
 		t.Errorf("the later run: %v", err)
 	}
-	lossy.loseNextAnswer(func() {})
+	lossy.loseNextAnswers(1, func() {})
 	if _, err := client.Purge(ctx, "t"); err != nil {
 		t.Errorf("a purge that is repeated with nothing begun since: %v", err)
 	}
@@ -359,7 +392,7 @@ func TestRetriedSendOrStart_DoesNotStartAgain(t *testing.T) {
 	if _, err := StartRun(ctx, client, tally, "t", 0); err != nil {
 		t.Fatal(err)
 	}
-	lossy.loseNextAnswer(func() {
+	lossy.loseNextAnswers(1, func() {
 		if err := client.Terminate(ctx, "t", ""); err != nil {
 			t.Error(err)
 		}

@@ -29,11 +29,11 @@ func testContext(t testing.TB) context.Context {
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(testTimeout)
-	for !holds() {
+	for pause := time.Millisecond; !holds(); pause = min(pause*3/2, 20*time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(pause)
 	}
 }
 

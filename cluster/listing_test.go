@@ -101,7 +101,8 @@ var orderKeys = map[string]func(*Status) time.Time{
 	"ended":   func(s *Status) time.Time { return s.UpdatedAt },
 }
 
-// Other instances begin and end meanwhile. The others appear once in every order, on every client.
+// Other instances begin, end and are purged meanwhile. The others appear once in every order, on
+// every client.
 func TestList_PagesInEveryOrderWhileInstancesChange(t *testing.T) {
 	checkGoroutineLeaks(t)
 	f := startPartitions(t, probeDefinitions()...)
@@ -132,8 +133,10 @@ func TestList_PagesInEveryOrderWhileInstancesChange(t *testing.T) {
 	var changing sync.WaitGroup
 	for worker := range 2 {
 		changing.Go(func() {
+			id := func(i int) string { return fmt.Sprintf("s-%02d-%d-%d", i%30, worker, i) }
 			for i := 0; ctx.Err() == nil; i++ {
-				_, _ = Call(ctx, client, probe, fmt.Sprintf("s-%02d-%d-%d", i%30, worker, i), "ends")
+				_, _ = Call(ctx, client, probe, id(i), "ends")
+				_, _ = client.Purge(ctx, id(i-30)) // or lists would become longer and longer
 			}
 		})
 	}

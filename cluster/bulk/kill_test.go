@@ -34,7 +34,7 @@ func book(ctx *replay.Context, id string) (string, error) {
 }
 
 const (
-	bookings     = 2000
+	bookings     = 800
 	callsAtOnce  = 128 // of this test
 	killsOnWay   = 3
 	fullSizeTime = time.Hour
@@ -42,12 +42,12 @@ const (
 
 // A bulk cancellation with compensations: each instance is canceled once and compensates once,
 // though the leader is killed three times on the way, and the progress is right. TENUTO_BULK is
-// another number of instances than 2,000, for example (or run "make bulk"):
+// another number of instances than 800, for example (or run "make bulk"):
 //
 //	TENUTO_BULK=100000 go test -count 1 -run TestCancel_LeaderKilledThreeTimes -v -timeout 1h ./cluster/bulk
 func TestCancel_LeaderKilledThreeTimes(t *testing.T) {
 	// In the small test, a page has an eighth of the instances and takes about half of its second.
-	total, rate, concurrency := bookings, 250.0, 2
+	total, rate, concurrency := bookings, 100.0, 1
 	if text := os.Getenv("TENUTO_BULK"); text != "" {
 		var err error
 		total, err = strconv.Atoi(text)

@@ -77,11 +77,16 @@ func TestAppend_RejectsEachRuleViolation(t *testing.T) {
 		}
 		wantRejected(t, m, violationsOfUnknown())
 		for execution := uint64(1); execution <= 3; execution++ {
+			var events []*journalpb.Event // not appended yet
 			for last := uint64(1); last <= ruleEvents; last++ {
 				if last > 1 || execution != 2 { // the append that ends the first begins the second
-					mustApply(t, m, segmentOf(execution, last, ruleEvent(last)))
+					events = append(events, ruleEvent(last))
 				}
 				if m.store == nil && !shorttest.Race || isTestedInStore(last) {
+					if len(events) > 0 {
+						mustApply(t, m, segmentOf(execution, last+1-uint64(len(events)), events...))
+						events = nil
+					}
 					wantRejected(t, m, violationsOfRunning(execution, last))
 				}
 			}

@@ -113,7 +113,7 @@ func mustFlush(t *testing.T, m *Machine, applied error) {
 func TestBatchBytes_IsNotMuchTooLarge(t *testing.T) {
 	m, checker := newSizeCheckedMachine(t)
 	applyEpoch(t, m)
-	for i := range 200 {
+	for i := range 50 {
 		id := fmt.Sprintf("instance-%d", i)
 		first := started(id)
 		first.GetOrchestrationStarted().Input.Data = make([]byte, 300)

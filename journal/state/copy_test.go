@@ -234,7 +234,9 @@ func TestCopy_RandomHistories(t *testing.T) {
 			if !s.play(stored, i+1) {
 				t.Fatal(stored.Err())
 			}
-			s.check(t, stored, "in the store")
+			if !shorttest.Race || i%3 == 2 {
+				s.check(t, stored, "in the store")
+			}
 		}
 		// A replica that restores a snapshot in the middle, and applies the rest.
 		half := len(s.entries) / 2

@@ -305,10 +305,6 @@ func (fl *flusher) Advance(index, term uint64) error {
 	}
 }
 
-// searchedMax is how many dirty instances there may be before a flush begins if there are searches,
-// which examine each of them.
-const searchedMax = 16 << 10
-
 // flushForSearches begins a flush if there are many dirty instances, and hurries the one in
 // progress.
 func (fl *flusher) flushForSearches() {
@@ -319,7 +315,7 @@ func (fl *flusher) flushForSearches() {
 }
 
 // slowsSearches reports whether there are searches, and many dirty instances for them to examine.
-func (fl *flusher) slowsSearches() bool { return fl.searched && len(fl.dirty) > searchedMax }
+func (fl *flusher) slowsSearches() bool { return fl.searched && len(fl.dirty) > fl.options.searchedMax }
 
 // isFlushDue reports whether enough is dirty for a flush.
 func (fl *flusher) isFlushDue() bool {
@@ -456,7 +452,7 @@ func (fl *flusher) pauseShare() float64 {
 	o := &fl.options
 	dirty := max(float64(fl.dirtyBytes)/float64(o.FlushBytes), float64(fl.entries)/float64(o.FlushEntries))
 	if fl.searched && fl.current != nil {
-		dirty = max(dirty, float64(len(fl.dirty)+len(fl.current.instances))/searchedMax-1)
+		dirty = max(dirty, float64(len(fl.dirty)+len(fl.current.instances))/float64(o.searchedMax)-1)
 	}
 	return max(1-dirty, 0)
 }

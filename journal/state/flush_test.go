@@ -64,7 +64,10 @@ func TestFlush_StartsAtFlushShare(t *testing.T) {
 // A query has dirty instances flushed if there are many, so that the next ones need not examine
 // them.
 func TestFlush_BeginsWhenQueryMeetsManyDirtyInstances(t *testing.T) {
-	m := openMachine(t, roomyOptions(vfs.NewMem()))
+	const searchedMax = 1000
+	o := roomyOptions(vfs.NewMem())
+	o.machine.searchedMax = searchedMax
+	m := openMachine(t, o)
 	applyEpoch(t, m)
 	for i := range searchedMax + 1 {
 		if err := applyAppend(m, fmt.Sprintf("a%06d", i), segmentOf(1, 1, started("x"))); err != nil {
@@ -86,7 +89,8 @@ func TestFlush_BeginsWhenQueryMeetsManyDirtyInstances(t *testing.T) {
 // A flush pauses less while searches examine the instances that it writes.
 func TestFlush_PauseShrinksForSearches(t *testing.T) {
 	m := New()
-	m.options = Options{}.withDefaults()
+	const searchedMax = 1000
+	m.options = Options{searchedMax: searchedMax}.withDefaults()
 	for _, c := range []struct {
 		instances, dirty int
 		searched         bool

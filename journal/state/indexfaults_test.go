@@ -465,8 +465,9 @@ func TestCountBy_WithoutIndexIsOnePass(t *testing.T) {
 	tagged := started("x")
 	tagged.GetOrchestrationStarted().Tags = map[string]string{"env": "prod"}
 	q := &index.Query{Tags: map[string]string{"env": "prod"}}
-	n := 2*countPageRows + 100
 	m := newMachine(t)
+	m.options.countPageRows = 1000
+	n := 2*m.options.countPageRows + 100
 	for i := range n {
 		if err := applyAppend(m, fmt.Sprintf("a%06d", i), segmentOf(1, 1, tagged)); err != nil {
 			t.Fatal(err)
@@ -488,8 +489,10 @@ func TestQuery_CandidatesLeaveBudgetForRows(t *testing.T) {
 	tags := map[string]string{"env": "prod", "region": "eu", "team": "x", "tier": "1"}
 	tagged := started("x")
 	tagged.GetOrchestrationStarted().Tags = tags
-	const n = 16_000
-	m := openMachine(t, roomyOptions(vfs.NewMem()))
+	const n, limit = 4000, 25
+	o := roomyOptions(vfs.NewMem())
+	o.machine.searchDivisor, o.machine.countPageRows = 4, 2000
+	m := openMachine(t, o)
 	applyEpoch(t, m)
 	for i := range n {
 		if err := applyAppend(m, fmt.Sprintf("a%06d", i), segmentOf(1, 1, tagged)); err != nil {
@@ -501,11 +504,11 @@ func TestQuery_CandidatesLeaveBudgetForRows(t *testing.T) {
 		q.Tags, q.Created = tags, index.Interval{Before: 1 << 60}
 		var after *index.Cursor
 		for range 3 {
-			page, err := m.Query(t.Context(), &q, after, 100)
+			page, err := m.Query(t.Context(), &q, after, limit)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(page.Rows) != 100 || !page.More {
+			if len(page.Rows) != limit || !page.More {
 				t.Errorf("order %d: a page of %d rows, more %v", q.Order, len(page.Rows), page.More)
 			}
 			after = &page.Next
@@ -517,15 +520,17 @@ func TestQuery_CandidatesLeaveBudgetForRows(t *testing.T) {
 	if err != nil || len(groups) != 1 || groups[0].Count != n {
 		t.Errorf("%v, %v", groups, err)
 	}
-	if checks -= ctx.n; checks > n/10 { // each page checks the context
+	if checks -= ctx.n; checks > n/8 { // each page checks the context
 		t.Errorf("the count had too many pages: it checked its context %d times", checks)
 	}
 }
 
 // An instance whose next timer moves while instances with timers are counted is counted once.
 func TestCountBy_TimerThatMovesIsCountedOnce(t *testing.T) {
-	const n = countPageRows + 800
-	m := openMachine(t, roomyOptions(vfs.NewMem()))
+	const n = 1000 + 800
+	o := roomyOptions(vfs.NewMem())
+	o.machine.countPageRows = 1000
+	m := openMachine(t, o)
 	applyEpoch(t, m)
 	for i := range n {
 		if err := applyAppend(m, fmt.Sprintf("a%06d", i), segmentOf(1, 1, started("x"), timer(int64(1000+i)))); err != nil {
@@ -641,14 +646,16 @@ func TestQuery_SkipsEmptyFacets(t *testing.T) {
 	}
 }
 
-// A page ends after about index.PageBytesMax, and the next ones have the rest: whether the
+// A page ends after about pageBytesMax, and the next ones have the rest: whether the
 // instances are written or not, with an index or without one.
 func TestQuery_PageIsBoundedInBytes(t *testing.T) {
-	const n, tagBytes = 60, 300 << 10
+	const n, tagBytes, pageBytesMax = 60, 4700, 64 << 10
 	start := started("x")
 	start.GetOrchestrationStarted().Tags = map[string]string{"k": strings.Repeat("x", tagBytes)}
 	for _, written := range []int{0, n, n / 2} {
-		m := openMachine(t, roomyOptions(vfs.NewMem()))
+		o := roomyOptions(vfs.NewMem())
+		o.machine.pageBytesMax = pageBytesMax
+		m := openMachine(t, o)
 		applyEpoch(t, m)
 		for i := range n {
 			if err := applyAppend(m, fmt.Sprintf("a%02d", i*7%n), segmentOf(1, 1, start)); err != nil {
@@ -664,7 +671,7 @@ func TestQuery_PageIsBoundedInBytes(t *testing.T) {
 			m.mu.Unlock()
 			for _, q := range []*index.Query{{}, {Created: index.Interval{From: 1}, IDPrefix: "a"}, {Order: index.ByUpdated, Descending: true}} {
 				s := &search{reads: &m.reads, ctx: t.Context(), query: q, limit: 1000}
-				if err := s.run(); err != nil || len(s.found)*tagBytes > 2*index.PageBytesMax+2*tagBytes {
+				if err := s.run(); err != nil || len(s.found)*tagBytes > 2*pageBytesMax+2*tagBytes {
 					t.Errorf("%d written, index %v, %s: %d instances were read for a page, %v", written, complete, describeQuery(q), len(s.found), err)
 				}
 				var ids []string
@@ -673,7 +680,7 @@ func TestQuery_PageIsBoundedInBytes(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if len(page.Rows) == 0 || page.Bytes < len(page.Rows)*tagBytes || page.Bytes > index.PageBytesMax+2*tagBytes {
+					if len(page.Rows) == 0 || page.Bytes < len(page.Rows)*tagBytes || page.Bytes > pageBytesMax+2*tagBytes {
 						t.Fatalf("a page of %d rows and %d bytes", len(page.Rows), page.Bytes)
 					}
 					for _, row := range page.Rows {

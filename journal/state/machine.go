@@ -28,6 +28,7 @@ type contents struct {
 // New returns an empty machine at epoch 0 that keeps everything in memory.
 func New() *Machine {
 	m := &Machine{absent: map[string]struct{}{}}
+	m.options = Options{}.withDefaults()
 	m.contents = newContents()
 	return m
 }

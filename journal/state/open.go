@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/tenuto-dev/tenuto/journal/state/index"
 	"github.com/tenuto-dev/tenuto/journal/state/store"
 )
 
@@ -226,6 +227,11 @@ type Options struct {
 
 	indexStep     int // how many instances a flush adds to an incomplete index; 8192 if 0
 	searchDivisor int // divides what the search for a page may cost; 1 if 0
+	countPageRows int // how many rows are counted at a time; 8192 if 0
+	pageBytesMax  int // after how many bytes of rows a page ends, about; index.PageBytesMax if 0
+	// How many dirty instances there may be before a flush begins if there are searches, which
+	// examine each of them; 16384 if 0.
+	searchedMax int
 }
 
 func (o Options) withDefaults() Options {
@@ -234,6 +240,9 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.FlushEntries, 32<<10)
 	setDefault(&o.indexStep, 8<<10)
 	setDefault(&o.searchDivisor, 1)
+	setDefault(&o.countPageRows, 8<<10)
+	setDefault(&o.pageBytesMax, index.PageBytesMax)
+	setDefault(&o.searchedMax, 16<<10)
 	if o.FlushShare > 0 {
 		o.FlushBytes = max(int(o.FlushShare*float64(o.FlushBytes)), 1)
 		o.FlushEntries = max(int(o.FlushShare*float64(o.FlushEntries)), 1)

@@ -47,7 +47,7 @@ func (re *reads) Query(ctx context.Context, q *index.Query, after *index.Cursor,
 // index.ErrTooManyGroups.
 func (re *reads) CountBy(ctx context.Context, q *index.Query, by ...index.Grouping) ([]index.Group, error) {
 	counts := index.NewCounts(by)
-	s := &search{reads: re, ctx: ctx, query: q, rowsOnly: true, limit: countPageRows}
+	s := &search{reads: re, ctx: ctx, query: q, rowsOnly: true, limit: re.options.countPageRows}
 	counted, err := false, error(nil)
 	if counts.NeedOnlyFacets() && !q.HasLists() {
 		counted, err = s.countFacets(counts)
@@ -77,9 +77,6 @@ func (s *search) countFacets(counts *index.Counts) (counted bool, err error) {
 	}
 	return true, nil
 }
-
-// countPageRows is how many rows are counted at a time.
-const countPageRows = 8 << 10
 
 // eachSelected visits the selected rows: by the index if it is complete and leaves out most of the
 // others, else in one pass over all. An error of visit ends it.
@@ -269,7 +266,7 @@ func (s *search) run() error {
 		if err != nil || !indexed {
 			return err
 		}
-		if s.dirtyCount() > searchedMax {
+		if s.dirtyCount() > s.options.searchedMax {
 			s.flushForSearches()
 		}
 		if changed = s.searchDirty(); s.ctx.Err() != nil {
@@ -359,7 +356,7 @@ func (s *search) addPlaces(first *index.First) error {
 			return err
 		}
 		at += n
-		if s.foundBytes >= index.PageBytesMax {
+		if s.foundBytes >= s.options.pageBytesMax {
 			s.limitTo(places[at-1])
 			return nil
 		}
@@ -407,7 +404,7 @@ func (s *search) page() *QueryPage {
 		s.limitTo(rows[s.limit-1].at)
 	}
 	for i, f := range rows {
-		if p.Bytes += f.bytes; p.Bytes >= index.PageBytesMax && i < len(rows)-1 {
+		if p.Bytes += f.bytes; p.Bytes >= s.options.pageBytesMax && i < len(rows)-1 {
 			s.limitTo(f.at)
 			rows = rows[:i+1]
 			break
@@ -599,7 +596,7 @@ func (s *search) readCandidates(from store.Reader, plan *index.Plan, iters *iter
 }
 
 // isSpent reports whether the search must read no more.
-func (s *search) isSpent() bool { return s.reading.IsSpent() || s.foundBytes >= index.PageBytesMax }
+func (s *search) isSpent() bool { return s.reading.IsSpent() || s.foundBytes >= s.options.pageBytesMax }
 
 // instancesPerRead is how many instances are looked up under one lock: more, and appends wait
 // longer; fewer, and the search competes with every append for the lock.
@@ -728,7 +725,7 @@ func (s *search) read(ids []string, stored func(id string) error) (n int, err er
 	}
 	rest, n := s.readInMemory(ids)
 	for _, i := range rest {
-		if i > 0 && s.foundBytes >= index.PageBytesMax {
+		if i > 0 && s.foundBytes >= s.options.pageBytesMax {
 			return i, nil
 		}
 		if err := stored(ids[i]); err != nil {
@@ -744,7 +741,7 @@ func (s *search) readInMemory(ids []string) (stored []int, n int) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for i, id := range ids {
-		if i > 0 && s.foundBytes >= index.PageBytesMax {
+		if i > 0 && s.foundBytes >= s.options.pageBytesMax {
 			return stored, i
 		}
 		if s.found[id] != nil {

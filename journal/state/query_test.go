@@ -415,7 +415,7 @@ func TestQuery_MatchesDefinition(t *testing.T) {
 			q := &queryModel{r: rand.New(rand.NewPCG(seed, 1)), m: newMachine(t), clock: 1}
 			q.m.options.searchDivisor = searchDivisors[seed%uint64(len(searchDivisors))]
 			protocolFour(t, q.m)
-			for range 40 {
+			for range max(shorttest.SequentialRounds(40), 15) {
 				for range 10 {
 					q.step(t)
 				}

@@ -33,9 +33,9 @@ func randomModel(t testing.TB, seed uint64, records int) *model {
 
 func TestIndex_MatchesModel(t *testing.T) {
 	testBothStorages(t, func(t *testing.T, newMachine newMachineFunc) {
-		models, checkEvery := shorttest.Rounds(20), 1
+		models, checkEvery := shorttest.SequentialRounds(20), 1
 		if newMachine(t).store != nil { // writing and reading it as a whole takes longer
-			models, checkEvery = shorttest.Rounds(6), 10
+			models, checkEvery = shorttest.SequentialRounds(8), 10
 		}
 		var seen strings.Builder
 		for seed := range uint64(models) {
@@ -57,7 +57,7 @@ func TestIndex_MatchesModel(t *testing.T) {
 }
 
 func TestSnapshot_RestoresSameState(t *testing.T) {
-	for seed := range uint64(shorttest.Rounds(100)) {
+	for seed := range uint64(shorttest.SequentialRounds(100)) {
 		w := randomModel(t, seed, 20+int(seed))
 		encoded := encodeSnapshot(t, w.m)
 		restored := New()
@@ -114,7 +114,7 @@ func TestRestore_RejectsDamagedSnapshot(t *testing.T) {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
-	step := 32 / shorttest.Rounds(32)
+	step := 32 / shorttest.SequentialRounds(32)
 	for n := 0; n < len(good); n += step {
 		reject(fmt.Sprintf("truncated to %d", n), good[:n])
 	}

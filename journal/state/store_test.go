@@ -14,6 +14,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tenuto-dev/tenuto/internal/shorttest"
 	"github.com/tenuto-dev/tenuto/journal/state/pebblestore"
@@ -80,7 +81,8 @@ func dump(t testing.TB, m *Machine) string {
 				if err != nil {
 					t.Fatal(err)
 				}
-				all = append(all, fmt.Sprintf("%s/%d/%d %v", in.Instance, execution, e.EventId, e))
+				encoded := must(proto.MarshalOptions{Deterministic: true}.Marshal(e)) // as text, it would take most of the time of many tests
+				all = append(all, fmt.Sprintf("%s/%d/%d %d %q", in.Instance, execution, e.EventId, e.TypeNumber(), encoded))
 			}
 		}
 		sum, err := m.Hash(in.Instance)

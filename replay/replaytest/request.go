@@ -95,21 +95,23 @@ func (j *journal) isRepeat(id, requestID string, err error) bool {
 // recordedInput returns the event with that request ID in a run of an instance, nil if there is
 // none.
 func (j *journal) recordedInput(id string, firstExecution uint64, requestID string) (found *journalpb.Event) {
-	j.eachEvent(id, firstExecution, func(event *journalpb.Event) bool {
-		if requestID != "" {
-			found = event.InputWithID(requestID)
-		}
+	if requestID == "" {
+		return nil
+	}
+	known, _ := j.Instance(id)
+	j.eachEventFrom(id, cmp.Or(firstExecution, known.GetFirstExecution()), 1, func(event *journalpb.Event) bool {
+		found = event.InputWithID(requestID)
 		return found == nil
 	})
 	return found
 }
 
-// eachEvent passes the events of a run of an instance to visit until it returns false. The run is
-// named by its first execution; 0 means the latest.
-func (j *journal) eachEvent(id string, firstExecution uint64, visit func(*journalpb.Event) bool) {
+// eachEventFrom passes the events of a run of an instance to visit, from one on, until it returns
+// false.
+func (j *journal) eachEventFrom(id string, execution, eventID uint64, visit func(*journalpb.Event) bool) {
 	known, _ := j.Instance(id)
-	for execution := cmp.Or(firstExecution, known.GetFirstExecution()); execution <= known.GetExecution(); execution++ {
-		for event, err := range j.Events(id, execution, 1) {
+	for ; execution <= known.GetExecution(); execution, eventID = execution+1, 1 {
+		for event, err := range j.Events(id, execution, eventID) {
 			ended := journalpb.IsTerminal(event.TypeNumber()) && event.GetOrchestrationContinuedAsNew() == nil
 			if err != nil || !visit(event) || ended {
 				return

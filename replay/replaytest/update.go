@@ -129,7 +129,7 @@ func (e *Env) update(id string, firstExecution uint64, requestID string, event *
 			return nil, err
 		}
 	}
-	u.observeRecorded(e.node.journal)
+	u.observeRecorded(e.node.journal, known, recorded != nil)
 	e.updates[u] = true
 	defer delete(e.updates, u)
 	name := strings.TrimPrefix(event.Name, engine.UpdatePrefix)
@@ -163,10 +163,16 @@ func recordUpdate(e *Env, id string, event *journalpb.ExternalEvent) error {
 	return err
 }
 
-// observeRecorded ends an update that was recorded before, if its end is recorded too.
-func (u *update) observeRecorded(j *journal) {
+// observeRecorded ends an update that is recorded, if its end is recorded too. before is the
+// instance as it was before the update, unless that was recorded earlier.
+func (u *update) observeRecorded(j *journal, before *journalpb.Instance, earlier bool) {
+	known, _ := j.Instance(u.id)
+	execution, eventID := cmp.Or(u.firstExecution, known.GetFirstExecution()), uint64(1)
+	if !earlier && before.GetIncarnation() == known.GetIncarnation() && before.GetFirstExecution() == known.GetFirstExecution() {
+		execution, eventID = before.GetExecution(), before.GetLastEventId()+1
+	}
 	found := false
-	j.eachEvent(u.id, u.firstExecution, func(event *journalpb.Event) bool {
+	j.eachEventFrom(u.id, execution, eventID, func(event *journalpb.Event) bool {
 		if found {
 			u.observe(event)
 		}

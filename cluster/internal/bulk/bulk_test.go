@@ -189,7 +189,14 @@ func newJob(change func(*Job)) Input {
 // start starts the job "j".
 func start(t *testing.T, f *fakeCluster, in Input) (*replaytest.Env, *replaytest.Run[Progress]) {
 	t.Helper()
+	return startReplayed(t, f, in, 1)
+}
+
+// startReplayed starts a job with a long history, which is not replayed after every append.
+func startReplayed(t *testing.T, f *fakeCluster, in Input, every int) (*replaytest.Env, *replaytest.Run[Progress]) {
+	t.Helper()
 	env := replaytest.New(t, Definitions(f.control())...)
+	env.ReplayEvery(every)
 	run, err := replaytest.StartRun(env, Orchestration, "j", in)
 	if err != nil {
 		t.Fatal(err)
@@ -354,6 +361,7 @@ func TestJob_PausedContinuesAsNew(t *testing.T) {
 		return pageOutput{Visited: len(in.Targets), Refused: len(in.Targets), Refusals: []Refusal{{Message: large}}}, nil
 	})
 	env := replaytest.New(t, definitions...)
+	env.ReplayEvery(20) // there are megabytes of history
 	run, err := replaytest.StartRun(env, Orchestration, "j", newJob(func(j *Job) { j.Rate = 1 }))
 	if err != nil {
 		t.Fatal(err)
@@ -415,7 +423,7 @@ func TestJob_ContinuesAsNew(t *testing.T) {
 			f.errors[f.running[i]] = []string{"stalled"}
 		}
 	}
-	env, run := start(t, f, newJob(func(j *Job) { j.Rate = 1 }))
+	env, run := startReplayed(t, f, newJob(func(j *Job) { j.Rate = 1 }), 20)
 	p := finish(t, run)
 	expectCounts(t, p, Completed, 225, 25, 0)
 	f.expectVisitsOnce(t, 250)
@@ -515,7 +523,7 @@ func TestJob_KeepsFirstRefusals(t *testing.T) {
 	for _, id := range f.running {
 		f.errors[id] = []string{"ended"}
 	}
-	_, run := start(t, f, newJob(func(j *Job) { j.Rate = RateMax }))
+	_, run := startReplayed(t, f, newJob(func(j *Job) { j.Rate = RateMax }), 20)
 	p := finish(t, run)
 	expectCounts(t, p, Completed, 0, RefusalsMax+700, 0)
 	if p.State.Kept != RefusalsMax {
