@@ -140,8 +140,8 @@ func newVerification(partition int, s *clusterpb.VerifyStatus) Verification {
 
 // AcceptReplica makes a node's replica of an instance the right one. The instance must be stopped
 // because no majority of its replicas agrees. The other replicas are replaced by it, and the
-// instance goes on. The caller needs the right [ActionAcceptReplica]. The log of the leader shows the
-// principal and the reason.
+// instance goes on. The caller needs the right [ActionAcceptReplica]. The log of the leader shows
+// the principal and the reason.
 //
 // Errors: a [*replay.InvalidError]; [cluster.ErrNotMember], also for a node that is not a voter;
 // one that says that the instance is not stopped; those of [cluster.Client].
