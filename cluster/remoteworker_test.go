@@ -217,6 +217,9 @@ func TestRemoteWorker_DrainsOnClose(t *testing.T) {
 	eventually(t, "the third runs", func() bool { return second.countOn("second") == 1 })
 	closed := make(chan error, 1)
 	go func() { closed <- worker.Close() }()
+	eventually(t, "one worker drains", func() bool {
+		return slices.ContainsFunc(connectedWorkers(t, node.Client()), func(w *clusterpb.ConnectedWorker) bool { return w.Draining })
+	})
 	close(second.release) // the fourth begins there while the others still run
 	eventually(t, "the fourth runs", func() bool { return second.countOn("second") == 2 })
 	select {

@@ -232,6 +232,9 @@ func addressOf(stream context.Context) string {
 // notes the worker's registration, in which it states the caller.
 func checkFromClient(m *clusterpb.FromWorker, caller Principal, connected *worker.Session) error {
 	connected.Contact()
+	if m.GetStopAssigning() != nil {
+		connected.Drain()
+	}
 	registration := m.GetRegister()
 	if registration == nil {
 		return checkFromWorker(m, caller)
@@ -311,6 +314,7 @@ func (s *scatterGather) fanOutWorkers(ctx context.Context, request *clusterpb.Re
 			}
 			known := merged[at]
 			known.Used, known.Since, known.LastContact = known.Used+one.Used, min(known.Since, one.Since), max(known.LastContact, one.LastContact)
+			known.Draining = known.Draining || one.Draining
 		}
 	}
 	return workersResponse(merged), nil

@@ -29,6 +29,8 @@ type Worker struct {
 	// leaders' wall clocks. An idle worker sends a message every 2 s; after 10 s without any, or
 	// when its connection ends, the leader forgets it, and begins its attempts on other workers.
 	Since, LastContact time.Time
+	// Draining means that it is about to stop: it takes no more attempts.
+	Draining bool
 }
 
 // Workers returns the workers that are connected to the leaders of the cluster now, in order of
@@ -51,6 +53,7 @@ func Workers(ctx context.Context, client *cluster.Client) ([]Worker, error) {
 		workers = append(workers, Worker{
 			ID: w.Worker, Client: w.Client, Address: w.Address, Activities: w.Activities, Tags: w.Tags,
 			Slots: int(w.Slots), Used: int(w.Used), Since: time.Unix(0, w.Since), LastContact: time.Unix(0, w.LastContact),
+			Draining: w.Draining,
 		})
 	}
 	return workers, nil

@@ -291,7 +291,7 @@ func TestMembers_DeadNodeAndNoLeader(t *testing.T) {
 	shown := func(node, column int, want string) func() bool {
 		return func() bool {
 			words := tenuto(t, address, "members").fields()[fmt.Sprintf("n%d", node)]
-			return len(words) == 8 && words[column] == want
+			return len(words) == 9 && words[column] == want
 		}
 	}
 	c.Eventually("the follower is alive", shown(dead, 4, "alive"))

@@ -96,6 +96,7 @@ type shownWorker struct {
 	Address    string    `json:"address"`
 	Slots      int       `json:"slots"`
 	Used       int       `json:"used"` // slots
+	Draining   bool      `json:"draining,omitempty"`
 	Tags       []string  `json:"tags,omitempty"`
 	Activities []string  `json:"activities"`
 	Since      time.Time `json:"since"`
@@ -108,7 +109,9 @@ var workerColumns = []output.Column[*shownWorker]{
 	{Name: "WORKER", Cell: func(w *shownWorker) string { return output.Cell(w.Worker) }},
 	{Name: "CLIENT", Cell: func(w *shownWorker) string { return output.Cell(w.Client) }},
 	{Name: "ADDRESS", Cell: func(w *shownWorker) string { return output.Cell(w.Address) }},
-	{Name: "SLOTS", Cell: func(w *shownWorker) string { return fmt.Sprintf("%d/%d", w.Used, w.Slots) }},
+	{Name: "SLOTS", Cell: func(w *shownWorker) string {
+		return fmt.Sprintf("%d/%d%s", w.Used, w.Slots, map[bool]string{true: ",draining"}[w.Draining])
+	}},
 	{Name: "TAGS", Cell: func(w *shownWorker) string { return output.Cell(strings.Join(w.Tags, ",")) }},
 	{Name: "SINCE", Cell: func(w *shownWorker) string { return w.Since.Format(time.DateTime) }},
 	{Name: "CONTACT", Cell: func(w *shownWorker) string { return w.LastContact.Format(time.TimeOnly) }},
@@ -118,7 +121,7 @@ var workerColumns = []output.Column[*shownWorker]{
 func printWorkers(s streams, format output.Format, workers []operate.Worker) error {
 	printer := output.NewPrinter(s.out, format, workerColumns, func(w *shownWorker) string { return w.Worker })
 	for _, w := range workers {
-		shown := shownWorker{w.ID, w.Client, w.Address, w.Slots, w.Used, w.Tags, w.Activities, w.Since, w.LastContact}
+		shown := shownWorker{w.ID, w.Client, w.Address, w.Slots, w.Used, w.Draining, w.Tags, w.Activities, w.Since, w.LastContact}
 		if err := printer.Write(&shown); err != nil {
 			return err
 		}
@@ -151,7 +154,7 @@ var memberColumns = []output.Column[*member]{
 		return fmt.Sprint(*m.Behind)
 	}},
 	{Name: "ZONE", Cell: func(m *member) string { return cmp.Or(output.Cell(m.Zone), "-") }},
-	{Name: "PINNED", Wide: true, Cell: func(m *member) string { return cmp.Or(m.PinnedRole, "-") }},
+	{Name: "PINNED", Cell: func(m *member) string { return cmp.Or(m.PinnedRole, "-") }},
 	{Name: "IDENTITY", Wide: true, Cell: func(m *member) string { return output.Cell(m.Identity) }},
 }
 

@@ -494,6 +494,7 @@ func testCluster(l *lab) {
 	l.tenuto("role", "set", next, "auto").expect(l.t, statusOK, "")
 	standby := fmt.Sprintf("n%d", (leader+2)%3)
 	l.ok("role", "set", standby, "standby")
+	l.tenuto("members").expect(l.t, statusOK, "  standby\n") // the last column: what is set
 	l.Eventually("two voters", func() bool { return strings.Contains(l.tenuto("health", "-json").out, `"voters":2`) })
 	l.tenuto("transfer", standby, "-dry-run").expect(l.t, statusRejected, standby+" has no vote")
 	l.tenuto("accept", "hello-1", standby, "-dry-run").expect(l.t, statusRejected, standby+" has no vote")

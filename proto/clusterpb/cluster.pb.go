@@ -11865,8 +11865,10 @@ type ConnectedWorker struct {
 	// How many of them this leader's attempts use.
 	Used uint32 `protobuf:"varint,7,opt,name=used,proto3" json:"used,omitempty"`
 	// Wall clock of the leader, Unix nanoseconds: when it registered, and when it last sent a message.
-	Since         int64 `protobuf:"varint,8,opt,name=since,proto3" json:"since,omitempty"`
-	LastContact   int64 `protobuf:"varint,9,opt,name=last_contact,json=lastContact,proto3" json:"last_contact,omitempty"`
+	Since       int64 `protobuf:"varint,8,opt,name=since,proto3" json:"since,omitempty"`
+	LastContact int64 `protobuf:"varint,9,opt,name=last_contact,json=lastContact,proto3" json:"last_contact,omitempty"`
+	// It takes no more attempts.
+	Draining      bool `protobuf:"varint,10,opt,name=draining,proto3" json:"draining,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -11962,6 +11964,13 @@ func (x *ConnectedWorker) GetLastContact() int64 {
 		return x.LastContact
 	}
 	return 0
+}
+
+func (x *ConnectedWorker) GetDraining() bool {
+	if x != nil {
+		return x.Draining
+	}
+	return false
 }
 
 // FromWorker is a message from a worker to a leader. Without any field it is a keep-alive.
@@ -13835,7 +13844,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05token\x18\x01 \x01(\tR\x05token\"\x14\n" +
 	"\x12ListWorkersRequest\"Q\n" +
 	"\x11ListWorkersResult\x12<\n" +
-	"\aworkers\x18\x01 \x03(\v2\".tenuto.cluster.v1.ConnectedWorkerR\aworkers\"\xf2\x01\n" +
+	"\aworkers\x18\x01 \x03(\v2\".tenuto.cluster.v1.ConnectedWorkerR\aworkers\"\x8e\x02\n" +
 	"\x0fConnectedWorker\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\tR\x06worker\x12\x16\n" +
 	"\x06client\x18\x02 \x01(\tR\x06client\x12\x18\n" +
@@ -13847,7 +13856,9 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05slots\x18\x06 \x01(\rR\x05slots\x12\x12\n" +
 	"\x04used\x18\a \x01(\rR\x04used\x12\x14\n" +
 	"\x05since\x18\b \x01(\x03R\x05since\x12!\n" +
-	"\flast_contact\x18\t \x01(\x03R\vlastContact\"\xa4\x03\n" +
+	"\flast_contact\x18\t \x01(\x03R\vlastContact\x12\x1a\n" +
+	"\bdraining\x18\n" +
+	" \x01(\bR\bdraining\"\xa4\x03\n" +
 	"\n" +
 	"FromWorker\x12?\n" +
 	"\bregister\x18\x01 \x01(\v2!.tenuto.cluster.v1.RegisterWorkerH\x00R\bregister\x12L\n" +

@@ -24,6 +24,7 @@ type Session struct {
 	since       time.Time
 	lastContact atomic.Int64 // Unix nanoseconds
 	registered  atomic.Pointer[clusterpb.RegisterWorker]
+	draining    atomic.Bool
 }
 
 // Add adds a connection. It returns nil if there are as many as most already.
@@ -48,6 +49,9 @@ func (s *Session) Contact() { s.lastContact.Store(time.Now().UnixNano()) }
 // Register notes what the worker has registered. The caller must not change it later.
 func (s *Session) Register(registration *clusterpb.RegisterWorker) { s.registered.Store(registration) }
 
+// Drain notes that the worker takes no more attempts.
+func (s *Session) Drain() { s.draining.Store(true) }
+
 // Remove removes the connection.
 func (s *Session) Remove() {
 	s.of.mu.Lock()
@@ -67,7 +71,7 @@ func (c *Connected) List(used func(*clusterpb.RegisterWorker) int) (all []*clust
 		}
 		all = append(all, &clusterpb.ConnectedWorker{
 			Worker: r.Worker, Client: r.Client, Address: s.address, Tags: r.Tags, Activities: r.Activities, Slots: r.Slots,
-			Used: uint32(used(r)), Since: s.since.UnixNano(), LastContact: s.lastContact.Load(),
+			Used: uint32(used(r)), Since: s.since.UnixNano(), LastContact: s.lastContact.Load(), Draining: s.draining.Load(),
 		})
 	}
 	slices.SortFunc(all, func(a, b *clusterpb.ConnectedWorker) int {
