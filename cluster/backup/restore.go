@@ -109,7 +109,8 @@ func Verify(ctx context.Context, scratch string, backups ...io.Reader) (v *Verif
 		return nil, fmt.Errorf("verify: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	to := Target{Dir: filepath.Join(dir, "node"), NodeID: "verify", Logger: slog.New(slog.DiscardHandler)}
+	// The ID is the name of the new directory, which has a random number: no removed node has it.
+	to := Target{Dir: filepath.Join(dir, "node"), NodeID: filepath.Base(dir), Logger: slog.New(slog.DiscardHandler)}
 	info, err := restore(ctx, to, backups)
 	if err != nil {
 		return nil, fmt.Errorf("verify: %w", err)
