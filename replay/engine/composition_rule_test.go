@@ -266,7 +266,7 @@ func (e *expectation) canceledOps() []int {
 // ends at some time. If the scope of a composition ends before its result is available, the
 // composition must return the error of the scope, and must not cancel anything else.
 func TestComposition_EndsWithScope(t *testing.T) {
-	for seed := range uint64(shorttest.Rounds(4000)) {
+	for seed := range uint64(shorttest.SequentialRounds(4000)) {
 		random := rand.New(rand.NewPCG(seed, 6))
 		c := randomComposition(random)
 		e := &expectation{c: c, ended: never, limit: never, called: 0}

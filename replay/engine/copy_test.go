@@ -67,7 +67,7 @@ func canCopy(history []*journalpb.Event, upTo int) bool {
 func TestRandomCopies(t *testing.T) {
 	seeds := uint64(400)
 	if testing.Short() || shorttest.Race {
-		seeds = 60
+		seeds = 30
 	}
 	copies := 0
 	for seed := uint64(1); seed <= seeds && !t.Failed(); seed++ {
@@ -204,7 +204,7 @@ func shiftedChain(event *journalpb.Event) *journalpb.OrchestrationChained {
 func TestRandomCopies_KeptEvents(t *testing.T) {
 	seeds := uint64(120)
 	if testing.Short() || shorttest.Race {
-		seeds = 30
+		seeds = 15
 	}
 	kept, late := 0, 0
 	for seed := uint64(1); seed <= seeds && !t.Failed(); seed++ {

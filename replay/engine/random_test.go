@@ -37,7 +37,7 @@ func TestRandomPrograms(t *testing.T) {
 	case testing.Short():
 		seeds = 500
 	case shorttest.Race:
-		seeds = 800
+		seeds = 500
 	}
 	shards := uint64(runtime.GOMAXPROCS(0))
 	for shard := range shards {

@@ -138,7 +138,7 @@ func (m *callModel) batch() []*repeatedCall {
 // unless more than two hundred others were recorded since.
 func TestRequestIDs_RetryNeverRecordedTwice(t *testing.T) {
 	for _, ticks := range []int{1, 3, 40, 700} {
-		for seed := range uint64(shorttest.Rounds(5)) {
+		for seed := range uint64(shorttest.SequentialRounds(5)) {
 			m := &callModel{T: t, random: rand.New(rand.NewPCG(seed, uint64(ticks))), registry: registryOf(t, entity.Bind(entityBody)), number: 1, applied: 10}
 			m.execution = engine.NewExecution("e", 1, m.registry, nil)
 			m.execution.SetAppliedIndex(m.applied)
@@ -163,7 +163,7 @@ func TestRequestIDs_RetryNeverRecordedTwice(t *testing.T) {
 // A leader that replays a long execution knows only that its inputs were recorded before, which is
 // enough.
 func TestRequestIDs_RetryAfterLeaderChange(t *testing.T) {
-	for seed := range uint64(shorttest.Rounds(5)) {
+	for seed := range uint64(shorttest.SequentialRounds(5)) {
 		m := &callModel{T: t, random: rand.New(rand.NewPCG(seed, 0)), registry: registryOf(t, entity.Bind(entityBody)), number: 1, applied: 10}
 		m.history = withEventIDs(started("entity", 3))
 		m.history[0].GetOrchestrationStarted().RequestHorizon = 1
