@@ -60,13 +60,18 @@ func NewTLSSource(source func() (*Keys, error), cluster string, owner func(Princ
 	return r, nil
 }
 
-// Current returns the keys of the source, or the last valid ones; after Close, an error if the
-// source does not answer at once. It waits for at most [KeysTimeout], and not at all while an
-// earlier call of the source has taken longer.
+// Current returns the keys of the source, or the last valid ones. It waits for at most
+// [KeysTimeout], and not at all after Close, or while an earlier call of the source has taken
+// longer.
 func (t *TLSSource) Current() (*Keys, error) {
 	value, err := t.ask()
-	if err == errSourceClosed {
-		return nil, err
+	if err == errSourceClosed { // connections are about to be closed: that is no failure to log
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.keys != nil {
+			err = nil
+		}
+		return t.keys, err
 	}
 	keys, replaced, rejected, err := t.refresh(value, err)
 	switch {
