@@ -100,7 +100,7 @@ func (r *runner) lead(ctx context.Context) {
 			wait = passing.backoff()
 			r.logger.Info("scheduled backup not possible now, trying again", "error", err, "after", wait)
 		default:
-			wait = min(backoffMin<<min(failures, 20), backoffMax, r.plan.Every)
+			wait = min(backoffAfter(failures), backoffMax, r.plan.Every)
 			failures++
 			r.logger.Warn("scheduled backup failed, trying again", "error", err, "failures", failures, "after", wait)
 			r.recordOutcome(ctx, &journalpb.BackupRecord{Error: boundedText(err.Error())})
@@ -129,8 +129,11 @@ func (p *passingFailures) add(err error) bool {
 
 // backoff returns the pause after the latest of them.
 func (p *passingFailures) backoff() time.Duration {
-	return min(backoffMin<<min(p.count-1, 20), passingBackoffMax)
+	return min(backoffAfter(p.count-1), passingBackoffMax)
 }
+
+// backoffAfter returns the pause after a number of earlier failures in sequence.
+func backoffAfter(failures int) time.Duration { return backoffMin << min(failures, 20) }
 
 // makeIfDue makes a backup if one is due, a full one unless it may continue another. It returns how
 // long it is until the next one.

@@ -64,16 +64,7 @@ func NewTLSSource(source func() (*Keys, error), cluster string, owner func(Princ
 // [KeysTimeout], and not at all after Close, or while an earlier call of the source has taken
 // longer.
 func (t *TLSSource) Current() (*Keys, error) {
-	value, err := t.ask()
-	if err == errSourceClosed { // connections are about to be closed: that is no failure to log
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if t.keys != nil {
-			err = nil
-		}
-		return t.keys, err
-	}
-	keys, replaced, rejected, err := t.refresh(value, err)
+	keys, replaced, rejected, err := t.refresh(t.ask())
 	switch {
 	case rejected != nil:
 		t.logger.Warn("new TLS keys rejected, keeping the old ones", "error", rejected, "expires", t.Expires())
@@ -158,6 +149,8 @@ func (t *TLSSource) refresh(value *Keys, sourceErr error) (keys *Keys, replaced 
 		return value, replaced, nil, nil
 	case t.keys == nil:
 		return nil, false, nil, sourceErr
+	case sourceErr == errSourceClosed: // connections are about to be closed: that is no failure to log
+		return t.keys, false, nil, nil
 	}
 	if reason := sourceErr.Error(); reason != t.rejectedReason {
 		t.rejectedReason, rejected = reason, sourceErr
