@@ -279,7 +279,7 @@ func (n *Node) open(ctx context.Context) error {
 		}
 		return err
 	}
-	n.backups = backup.NewServer(backupPartitions(n))
+	n.backups = backup.NewServer(backupPartitions(n), n.config.Logger)
 	n.settings.apply() // before this node leads a partition
 	close(n.opened)
 	n.running.Go(n.settings.follow)

@@ -485,7 +485,7 @@ func (r *replicaCalls) beginBackup(ctx context.Context, request *clusterpb.Reque
 	if err := r.checkAsked(request.GetBeginBackup().Node); err != nil {
 		return nil, err
 	}
-	begun, err := r.node.backups.Begin(ctx)
+	begun, err := r.node.backups.Begin(ctx, request.GetBeginBackup().After)
 	if err != nil {
 		return nil, fmt.Errorf("begin backup: %w", err)
 	}
@@ -512,7 +512,7 @@ func (r *replicaCalls) endBackup(_ context.Context, request *clusterpb.Request) 
 	if err := r.checkAsked(end.Node); err != nil {
 		return nil, err
 	}
-	if err := r.node.backups.End(end.Id); err != nil {
+	if err := r.node.backups.End(end.Id, end.Stored); err != nil {
 		return nil, err
 	}
 	return &clusterpb.Response{Result: &clusterpb.Response_EndBackup{EndBackup: new(clusterpb.BackupEnded)}}, nil
@@ -571,8 +571,9 @@ func planOf(n *Node) *access.Backups {
 		Origin: func() (clusterID, lineageID string) {
 			return n.config.ClusterID, lineage.Latest(n.partitions[0].journal.Lineages()).GetId()
 		},
-		Progress: func(written, total int64) { n.backupProgress.Store(&backupProgress{written, total}) },
-		Logger:   n.config.Logger,
+		Progress:    func(written, total int64) { n.backupProgress.Store(&backupProgress{written, total}) },
+		RecordPoint: n.backups.RecordPoint,
+		Logger:      n.config.Logger,
 	}
 }
 

@@ -121,6 +121,9 @@ type Config struct {
 	// TrailingLogs is the number of entries retained after a snapshot for followers that lag a
 	// little, unless they take more than half of SnapshotBytes. Defaults to 2048.
 	TrailingLogs uint64
+	// RetainBytes bounds the part of the log that [Journal.RetainLog] keeps. A restart reads and
+	// verifies it. Defaults to 1 GiB.
+	RetainBytes uint64
 
 	// RepairTimeout is how long Open asks other nodes for a snapshot when this node's state and
 	// snapshots are damaged. Defaults to 1 min.
@@ -248,6 +251,7 @@ func (c Config) withDefaults() Config {
 	orDefault(&c.SnapshotThreshold, 8192)
 	orDefault(&c.SnapshotInterval, 30*time.Second)
 	orDefault(&c.TrailingLogs, 2048)
+	orDefault(&c.RetainBytes, 1<<30)
 	orDefault(&c.RepairTimeout, time.Minute)
 	orDefault(&c.StateMemoryBytes, 128<<20)
 	orDefault(&c.StateCacheBytes, 64<<20)

@@ -61,7 +61,8 @@
 //     where several nodes founded the partition;
 //   - "state", the store whose bytes package state documents;
 //   - "snapshots";
-//   - "clock", see internal/clock/sample.go; it may be missing.
+//   - "clock", see internal/clock/sample.go; it may be missing;
+//   - "retained", JSON: what of the log is kept for the next backup; it may be missing.
 //
 // The data of a Raft log entry is
 //

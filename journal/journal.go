@@ -289,7 +289,7 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 			stores.snapshotsOnDisk.OnDamaged = func(err error) { _ = j.failStop.Fail(err) }
 			stores.snapshotsOnDisk.LastLocalIndex, stores.snapshotsOnDisk.HasConflict = j.lastLocalIndex, j.hasConflict
 		}
-		j.checkpoints = &checkpoints{j.machine, stores.snapshotsOnDisk}
+		j.checkpoints = openCheckpoints(&j.config, j.machine, stores.snapshotsOnDisk, logs.Checked)
 		j.snapshots, err = snapshot.NewNotifying(stores.snapshots, logs.Checked.RecordSnapshot)
 	}
 	if err == nil {

@@ -21,7 +21,6 @@ import (
 	"github.com/tenuto-dev/tenuto/internal/lineage"
 	"github.com/tenuto-dev/tenuto/journal/internal/clock"
 	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
-	"github.com/tenuto-dev/tenuto/journal/internal/entry"
 	"github.com/tenuto-dev/tenuto/journal/internal/peer"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
 	"github.com/tenuto-dev/tenuto/journal/internal/raftnode"
@@ -40,6 +39,8 @@ type Restore struct {
 	From   *Checkpoint
 	// Fill writes the files of From into a directory, verified and synced.
 	Fill func(dir string) error
+	// Entries are those after From that are applied to it; nil: none.
+	Entries iter.Seq2[*Entry, error]
 	// Lineage begins with the restored partition. Its index is set.
 	Lineage *journalpb.Lineage
 	// Elapsed is how long ago the checkpoint was made. The cluster time continues as after an
@@ -48,8 +49,9 @@ type Restore struct {
 	Elapsed time.Duration
 	Latest  time.Time
 
-	// survivor has the entries after From; nil: there are none.
-	survivor *Survivor
+	// index and term are those of the last entry of the earlier lineage, at least; those that are
+	// applied are known later. The new lineage begins with the next index and the next term.
+	index, term uint64
 }
 
 // Run writes the directory. After an error, or a crash, it must not be used. It returns the
@@ -79,15 +81,6 @@ func (r *Restore) Run() (identity string, err error) {
 	return d.self.Identity, r.writeTerm(&c, d)
 }
 
-// lastEntry returns the index and the term of the last entry of the earlier lineage. The new
-// lineage begins with the next index and the next term.
-func (r *Restore) lastEntry() (index, term uint64) {
-	if s := r.survivor; s != nil {
-		return max(s.Index, r.From.Index), max(s.currentTerm, s.Term, r.From.Term)
-	}
-	return r.From.Index, r.From.Term
-}
-
 // writeState installs the checkpoint, begins the lineage in it, and takes a snapshot of that.
 func (r *Restore) writeState(c *Config, d *directory, snapshots *snapshot.Store) (err error) {
 	path := pebblestore.OwnerOnly.PathJoin(c.Dir, stateDir)
@@ -102,18 +95,20 @@ func (r *Restore) writeState(c *Config, d *directory, snapshots *snapshot.Store)
 	if index, term := machine.Applied(); index != r.From.Index || term != r.From.Term {
 		return fmt.Errorf("the state ends at entry %d of term %d, not at %d of %d: %w", index, term, r.From.Index, r.From.Term, state.ErrCorrupt)
 	}
-	if r.survivor != nil {
-		if err := r.survivor.applyTail(machine); err != nil {
+	if r.Entries != nil {
+		if err := applyEntries(machine, r.Entries); err != nil {
 			return err
 		}
 	}
+	index, term := machine.Applied()
+	r.index, r.term = max(r.index, index), max(r.term, term)
 	if slices.Contains(machine.RemovedNodes(), c.Node) { // a leader would remove it again
 		return fmt.Errorf("%w: %s; use another node ID", ErrRemoved, c.Node)
 	}
 	if err := r.beginLineage(machine, c.Node); err != nil {
 		return err
 	}
-	index, term := machine.Applied()
+	index, term = machine.Applied()
 	members := raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(c.Node), Address: peer.Address(c.Address, d.self.Identity)}}}
 	sink, err := snapshots.Create(raft.SnapshotVersionMax, index, term, members, index, nil)
 	if err != nil {
@@ -127,9 +122,8 @@ func (r *Restore) writeState(c *Config, d *directory, snapshots *snapshot.Store)
 
 // beginLineage applies, as the entry after the last one, a new epoch and the lineage.
 func (r *Restore) beginLineage(machine *state.Machine, node string) error {
-	index, term := r.lastEntry()
 	lineage := proto.CloneOf(r.Lineage)
-	lineage.Index = index
+	lineage.Index = r.index
 	latest, err := latestUpdate(machine)
 	if err != nil {
 		return err
@@ -149,7 +143,7 @@ func (r *Restore) beginLineage(machine *state.Machine, node string) error {
 			return err
 		}
 	}
-	return machine.Advance(index+1, term+1)
+	return machine.Advance(r.index+1, r.term+1)
 }
 
 // elapsedAfter returns by how much to advance a recorded clock.
@@ -186,8 +180,7 @@ func (r *Restore) writeTerm(c *Config, d *directory) error {
 	if err != nil {
 		return err
 	}
-	_, term := r.lastEntry()
-	err = stable.SetUint64([]byte(raftlog.KeyTerm), term+1)
+	err = stable.SetUint64([]byte(raftlog.KeyTerm), r.term+1)
 	return errors.Join(err, stable.Close(), logs.Close())
 }
 
@@ -522,55 +515,33 @@ func instancesOf(record *journalpb.Record) []string {
 	return nil
 }
 
-// eachInTail calls visit with the records of each entry after Applied, in order.
-func (s *Survivor) eachInTail(visit func(log *raft.Log, records [][]byte) error) error {
-	for index := s.Applied + 1; index <= s.Index; index++ {
-		var log raft.Log
-		if err := s.logs.GetLog(index, &log); err != nil {
-			return fmt.Errorf("read entry %d: %w", index, err)
-		}
-		if log.Type != raft.LogCommand {
-			continue
-		}
-		records, err := entry.Unpack(nil, log.Data)
-		if err == nil {
-			err = visit(&log, records)
-		}
-		if err != nil {
-			return fmt.Errorf("entry %d: %w", index, err)
+// tail yields the entries after Applied.
+func (s *Survivor) tail() iter.Seq2[*Entry, error] {
+	return func(yield func(*Entry, error) bool) {
+		for index := s.Applied + 1; index <= s.Index; index++ {
+			var log raft.Log
+			if err := s.logs.GetLog(index, &log); err != nil {
+				yield(nil, fmt.Errorf("read entry %d: %w", index, err))
+				return
+			}
+			if log.Type == raft.LogCommand && !yield(&Entry{log.Index, log.Term, log.AppendedAt, log.Data}, nil) {
+				return
+			}
 		}
 	}
-	return nil
 }
 
 // eachRecordInTail calls visit with each record of the entries after Applied, in order.
 func (s *Survivor) eachRecordInTail(visit func(*journalpb.Record) error) error {
-	return s.eachInTail(func(_ *raft.Log, records [][]byte) error {
-		for _, encoded := range records {
-			record := new(journalpb.Record)
-			if err := proto.Unmarshal(encoded, record); err != nil {
-				return fmt.Errorf("decode record: %w", err)
-			}
-			if err := visit(record); err != nil {
-				return err
-			}
+	for e, err := range s.tail() {
+		if err == nil {
+			err = e.eachRecord(visit)
 		}
-		return nil
-	})
-}
-
-// applyTail applies the entries after Applied to a machine, as a leader with this log would.
-func (s *Survivor) applyTail(machine *state.Machine) error {
-	return s.eachInTail(func(log *raft.Log, records [][]byte) error {
-		for _, record := range records {
-			var failed *state.StoreError
-			// Any other error rejects the record, as it did or would have done on every node.
-			if _, err := machine.Apply(record); errors.Is(err, state.ErrCorrupt) || errors.As(err, &failed) {
-				return err
-			}
+		if err != nil {
+			return err
 		}
-		return machine.Advance(log.Index, log.Term)
-	})
+	}
+	return nil
 }
 
 // Recover writes a directory as of a node that is the only member and has all entries of the
@@ -583,7 +554,8 @@ func (s *Survivor) Recover(to Config, lineage *journalpb.Lineage) (identity stri
 	now := clock.ReadSample(s.directory.path).ReadingAt(time.Now().UnixNano())
 	r := &Restore{
 		Config: to, From: &s.applied, Fill: s.copyState, Lineage: lineage,
-		Elapsed: now.Time.Sub(s.machine.Clock()), survivor: s,
+		Elapsed: now.Time.Sub(s.machine.Clock()), Entries: s.tail(),
+		index: s.Index, term: max(s.currentTerm, s.Term),
 	}
 	return r.Run()
 }

@@ -1,13 +1,21 @@
 package journal
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
 
+	"github.com/tenuto-dev/tenuto/journal/internal/diskfile"
+	"github.com/tenuto-dev/tenuto/journal/internal/raftlog"
 	"github.com/tenuto-dev/tenuto/journal/internal/snapshot"
 	"github.com/tenuto-dev/tenuto/journal/state"
 )
@@ -76,6 +84,24 @@ func (j *Journal) setTrailingLogs() error {
 type checkpoints struct {
 	machine   *state.Machine
 	snapshots *snapshot.Store // nil if everything is in memory
+	logs      *raftlog.Checked
+	dir       string
+	bytesMax  uint64 // Config.RetainBytes
+
+	retaining sync.Mutex // held during RetainLog
+}
+
+func openCheckpoints(config *Config, machine *state.Machine, snapshots *snapshot.Store, logs *raftlog.Checked) *checkpoints {
+	c := &checkpoints{machine: machine, snapshots: snapshots, logs: logs, dir: config.Dir, bytesMax: config.RetainBytes}
+	if c.dir == "" {
+		return c
+	}
+	retained, err := readRetained(c.dir)
+	if err != nil {
+		config.Logger.Warn("cannot read what of the log to keep, so the next backup may be larger", "error", err)
+	}
+	c.logs.Retain(retained.after(time.Now()), c.bytesMax)
+	return c
 }
 
 // A Checkpoint describes the files that contain the state of a partition right after one entry.
@@ -132,6 +158,77 @@ func (c *checkpoints) CheckpointAtCut(ctx context.Context, cut uint64, dir strin
 		made.Files = append(made.Files, CheckpointFile{f.Name, f.Size, f.CRC32C, snapshot.IsImmutable(f.Name)})
 	}
 	return made, nil
+}
+
+const (
+	// retainedFile is the file with what RetainLog keeps, in Config.Dir.
+	retainedFile = "retained"
+	// retainedFor is how long RetainLog keeps entries: a day more than it is until the next weekly
+	// backup.
+	retainedFor = 8 * 24 * time.Hour
+	// retainedMax bounds the indexes that RetainLog has to remember.
+	retainedMax = 4
+)
+
+// retained are the indexes after which the log is kept, ascending.
+type retained []retainedIndex
+
+type retainedIndex struct {
+	After uint64    `json:"after"`
+	Since time.Time `json:"since"`
+}
+
+// readRetained reads the file in a directory, which may be missing.
+func readRetained(dir string) (retained, error) {
+	encoded, err := os.ReadFile(filepath.Join(dir, retainedFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	var r retained
+	if err == nil {
+		err = json.Unmarshal(encoded, &r)
+	}
+	return r, err
+}
+
+// after returns the indexes, ascending, that are not too old.
+func (r retained) after(now time.Time) (indexes []uint64) {
+	for _, i := range r {
+		if now.Sub(i.Since) < retainedFor {
+			indexes = append(indexes, i.After)
+		}
+	}
+	slices.Sort(indexes)
+	return indexes
+}
+
+// RetainLog keeps the entries after an index, so that [Journal.WriteEntries] can copy them later:
+// for 8 days, and while they have at most Config.RetainBytes. It replaces an earlier index, 0 for
+// none, and is remembered in Config.Dir. Of more than four indexes it drops the oldest. A full disk
+// ends it. The error is a system error; nothing has changed then.
+func (c *checkpoints) RetainLog(after, instead uint64) error {
+	c.retaining.Lock()
+	defer c.retaining.Unlock()
+	r, err := readRetained(c.dir)
+	if err != nil { // it is replaced
+		r = nil
+	}
+	now := time.Now()
+	r = slices.DeleteFunc(r, func(i retainedIndex) bool {
+		return i.After == instead || i.After == after || now.Sub(i.Since) >= retainedFor
+	})
+	r = append(r, retainedIndex{after, now})
+	slices.SortFunc(r, func(a, b retainedIndex) int { return cmp.Compare(a.After, b.After) })
+	r = r[max(len(r)-retainedMax, 0):]
+	encoded, err := json.Marshal(r)
+	if err == nil {
+		err = diskfile.WriteAtomic(c.dir, retainedFile, encoded)
+	}
+	if err != nil {
+		return fmt.Errorf("keep the log after entry %d: %w", after, err)
+	}
+	c.logs.Retain(r.after(now), c.bytesMax)
+	return nil
 }
 
 // ErrViewMissed means that there is no view at a comparison. Another comparison may succeed.

@@ -24,6 +24,8 @@ type Entry struct {
 	ID, Base string
 	Cut      uint64
 	Time     time.Time
+	// Points is that of [Info.HasPoints]; [List] does not know it.
+	Points bool
 
 	origin string // see originOf
 }
@@ -91,7 +93,7 @@ func List(ctx context.Context, in Sink) ([]Entry, error) {
 // Entry returns the entry of a backup that is stored under a name.
 func (i *Info) Entry(name string) Entry {
 	size, _ := i.Bytes()
-	return Entry{Name: name, Size: size, ID: i.ID, Base: i.Base, Cut: i.Cut, Time: i.Time, origin: originOf(i.Cluster, i.Lineage)}
+	return Entry{Name: name, Size: size, ID: i.ID, Base: i.Base, Cut: i.Cut, Time: i.Time, Points: i.HasPoints(), origin: originOf(i.Cluster, i.Lineage)}
 }
 
 // Sort sorts entries, oldest first. Those of one lineage of a cluster are in the order of their
@@ -121,9 +123,9 @@ func Sort(entries []Entry) {
 var ErrNoBackup = errors.New("tenuto: there is no backup to restore from")
 
 // Chain returns the entries to restore, in order, to be as near as possible to a time, and not
-// after it: a full backup and the incremental ones after it. The zero time means the latest; see
-// [Sort]. Each entry is a point to restore to; there are none between two of them. An entry whose
-// base is missing is ignored. The error is [ErrNoBackup].
+// after it: a full backup and the incremental ones after it. The last may be after the time, if it
+// has points ([Entry]) since the one before. The zero time means the latest; see [Sort]. An entry
+// whose base is missing is ignored. The error is [ErrNoBackup].
 func Chain(entries []Entry, at time.Time) ([]Entry, error) {
 	entries = slices.Clone(entries)
 	Sort(entries)
@@ -132,10 +134,22 @@ func Chain(entries []Entry, at time.Time) ([]Entry, error) {
 			continue
 		}
 		if chain := chainOf(entries, e); chain != nil {
-			return chain, nil
+			return append(chain, pointsAfter(entries, e, at)...), nil
 		}
 	}
 	return nil, ErrNoBackup
+}
+
+// pointsAfter returns the entry that has points between another one and a time, if there is one.
+func pointsAfter(entries []Entry, base Entry, at time.Time) []Entry {
+	if at.IsZero() {
+		return nil
+	}
+	next := slices.IndexFunc(entries, func(e Entry) bool { return e.Points && e.Base == base.ID && e.Time.After(at) })
+	if next < 0 {
+		return nil
+	}
+	return entries[next : next+1]
 }
 
 // chainOf returns what an entry needs, the entry itself last; nil if a part of it is missing.
@@ -177,10 +191,14 @@ func surplus(entries []Entry, keep int) []Entry {
 	return removed
 }
 
-// RestoreAt restores, like [Restore], from the newest backup in a sink that was not made after a
-// time; the zero time means the newest. Errors: [ErrNoBackup], those of the sink, and those of
-// Restore.
+// RestoreAt restores, like [Restore], from a sink, to the latest point that is not after a time;
+// the zero time means the end of the newest backup. Target.Until must be zero. Errors:
+// [ErrNoBackup], those of the sink, and those of Restore.
 func RestoreAt(ctx context.Context, to Target, from Sink, at time.Time) (*Info, error) {
+	if to.Until != (Point{}) {
+		return nil, fmt.Errorf("restore: %w", invalid("Target.Until", "is set: RestoreAt has a time"))
+	}
+	to.Until.Time = at
 	readers, closeAll, err := openAt(ctx, from, at)
 	if err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
@@ -199,8 +217,32 @@ func openAt(ctx context.Context, in Sink, at time.Time) (readers []io.Reader, cl
 	if err != nil {
 		return nil, nil, err
 	}
+	if !at.IsZero() {
+		if err := findPoints(ctx, in, entries, chain[len(chain)-1].ID); err != nil {
+			return nil, nil, err
+		}
+		if chain, err = Chain(entries, at); err != nil {
+			return nil, nil, err
+		}
+	}
 	readers, closeAll = openChain(ctx, in, chain)
 	return readers, closeAll, nil
+}
+
+// findPoints sets Points of the entries that continue a backup.
+func findPoints(ctx context.Context, in Sink, entries []Entry, base string) error {
+	for i := range entries {
+		e := &entries[i]
+		if e.Base != base {
+			continue
+		}
+		info, err := readEntry(ctx, in, *e)
+		if err != nil {
+			return err
+		}
+		e.Points = info.HasPoints()
+	}
+	return nil
 }
 
 // openChain returns readers of entries, which are opened when they are first read.

@@ -21,7 +21,9 @@
 //     since the backup, but not past the clock of the machine that restores: if the clock of the
 //     node that was copied was years behind, no timer fires early. Activities that were running are
 //     run again, as after the loss of their worker.
-//  5. The restored cluster is another lineage: its first node has a new directory identity, so
+//  5. An incremental backup has the new files of the state, or the entries of the log since its
+//     base. With entries, Restore can go to points between the two; see [Point].
+//  6. The restored cluster is another lineage: its first node has a new directory identity, so
 //     nodes with directories of the old cluster are refused. They stop when they hear of it; see
 //     package recovery.
 //
@@ -33,8 +35,8 @@
 //     signed tokens are refused, but a plain token ([replay.Attempt.Token]) of an activity that was
 //     scheduled after the backup is taken for the activity with the same event_id in the restored
 //     history, if the run began before the backup.
-//   - That there is a point to restore to between two backups: the entries of one partition after a
-//     cut have no counterpart in the others.
+//   - That there is a point to restore to between two backups: only a backup with [Options.Points],
+//     from a node that has all entries since the base, makes them.
 //   - That the old cluster has ended: two lineages of one cluster ID must not serve the same
 //     callers. A copy for a test needs another cluster ID ([Target]): otherwise nodes that it
 //     reaches stop.

@@ -37,6 +37,12 @@ type Plan struct {
 	// Increments is how many incremental backups follow a full one, before the next full one; -1
 	// for none. To restore, all from the full one on are read. Defaults to 23.
 	Increments int
+	// Points makes it possible to restore to moments between two backups: to every entry of the
+	// log, or with several partitions to points that are recorded every 10 s. Incremental backups
+	// then have all entries since the one before, even if the changed files are smaller. There are
+	// no points before a full backup, and before one for which the node had not the whole log; see
+	// [Options]. Defaults to false.
+	Points bool
 }
 
 const (
@@ -54,6 +60,8 @@ func (p Plan) Check() error {
 		return invalidPlan("Every", fmt.Sprintf("is %v: the minimum is %v", p.Every, everyMin))
 	case p.Keep < 0:
 		return invalidPlan("Keep", fmt.Sprintf("is %d: it must not be negative", p.Keep))
+	case p.Points && p.Increments == -1:
+		return invalidPlan("Points", "is set, but Increments is -1: only incremental backups have points")
 	case p.Increments < -1 || p.Increments > incrementsMax:
 		return invalidPlan("Increments", fmt.Sprintf("is %d: -1 to %d are allowed", p.Increments, incrementsMax))
 	}
@@ -71,9 +79,9 @@ func (p Plan) Run(ctx context.Context, node *cluster.Node) {
 	}
 	r := &runner{
 		plan: p, leads: internals.Backups.Leads, origin: internals.Backups.Origin, progress: internals.Backups.Progress,
-		logger: internals.Backups.Logger,
+		logger: internals.Backups.Logger, point: internals.Backups.RecordPoint,
 		begin: func(ctx context.Context, base *Info) (checkpoint, error) {
-			s, err := begin(ctx, node.Client(), Options{Base: base})
+			s, err := begin(ctx, node.Client(), Options{Base: base, Points: p.Points})
 			if err != nil {
 				return nil, err
 			}

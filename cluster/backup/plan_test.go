@@ -86,6 +86,7 @@ type fakeCluster struct {
 	lineage  string
 	cut      uint64
 	outcomes []*journalpb.BackupRecord
+	points   int
 	ended    int           // checkpoints that were ended
 	copying  time.Duration // how long the copy of a checkpoint takes
 	ahead    time.Duration // by which the clock of the node that makes checkpoints is wrong
@@ -129,6 +130,12 @@ func (c *fakeCluster) run(t *testing.T, node int, plan Plan) {
 			return "c", c.lineage
 		},
 		begin: func(_ context.Context, base *Info) (checkpoint, error) { return c.begin(node, base) },
+		point: func(context.Context) error {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.points++
+			return nil
+		},
 		record: func(_ context.Context, outcome *journalpb.BackupRecord) error {
 			c.mu.Lock()
 			defer c.mu.Unlock()
@@ -150,10 +157,10 @@ func (c *fakeCluster) begin(node int, base *Info) (checkpoint, error) {
 	}
 	c.cut++
 	info := &Info{
-		Format: format, ID: internal.NewID(), Cluster: "c", Lineage: c.lineage, Cut: c.cut, Time: time.Now().Add(c.ahead), Node: fmt.Sprint("n", node),
+		Format: formatFiles, ID: internal.NewID(), Cluster: "c", Lineage: c.lineage, Cut: c.cut, Time: time.Now().Add(c.ahead), Node: fmt.Sprint("n", node),
 		Partitions: []Partition{{Database: "d", Files: []File{{Name: "1.sst", Immutable: true}}}},
 	}
-	return &fakeCheckpoint{c, info}, info.continueFrom(base)
+	return &fakeCheckpoint{c, info}, info.continueFrom(base, make([]*File, 1), false)
 }
 
 type fakeCheckpoint struct {
@@ -179,7 +186,7 @@ func (f *fakeCheckpoint) write(ctx context.Context, to io.Writer, progress func(
 	return failure
 }
 
-func (f *fakeCheckpoint) end(context.Context) {
+func (f *fakeCheckpoint) end(context.Context, bool) {
 	f.of.mu.Lock()
 	defer f.of.mu.Unlock()
 	f.of.ended++
@@ -231,6 +238,40 @@ func TestPlan_FullAndIncrementalBackups(t *testing.T) {
 		}
 		if full == 0 || full == len(c.sink.entries(t)) || len(c.recorded()) < 19 {
 			t.Errorf("%d full ones, %d outcomes", full, len(c.recorded()))
+		}
+	})
+}
+
+// With points, a full backup follows one that continues the chain before it, and points are
+// recorded while the node leads.
+func TestPlan_PointsBeforeFullBackup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFakeCluster()
+		for node := range 2 {
+			c.run(t, node, Plan{Every: time.Hour, Increments: 2, Points: true})
+		}
+		time.Sleep(9*time.Hour + 30*time.Minute)
+		c.lead(1)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		entries := c.sink.entries(t)
+		full, continued := 0, map[string]bool{}
+		for _, e := range entries {
+			continued[e.Base] = true
+			if e.Base == "" {
+				full++
+			}
+		}
+		for _, e := range entries[:len(entries)-1] {
+			if !continued[e.ID] && e.Base == "" {
+				t.Errorf("nothing continues %+v", e)
+			}
+		}
+		if full < 4 || len(entries) != 11+full-1 {
+			t.Errorf("%d full backups of %d", full, len(entries))
+		}
+		if want := int((10*time.Hour + 30*time.Minute) / pointInterval); c.points < want-100 || c.points > want {
+			t.Errorf("%d points, want %d", c.points, want)
 		}
 	})
 }

@@ -1,11 +1,13 @@
 package backup
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -29,6 +31,8 @@ type Target struct {
 	Address string
 	// ClusterID is that of the Config. Defaults to the one in the backup.
 	ClusterID string
+	// Until is the point up to which entries are restored. Defaults to the end of the last backup.
+	Until Point
 	// Logger gets what the state store reports. Defaults to slog.Default().
 	Logger *slog.Logger
 }
@@ -38,17 +42,16 @@ const restoringSuffix = ".restoring"
 
 // Restore writes the directory of the first node of a new cluster, from a full backup and the
 // incremental ones after it, in the order in which they were made. The cluster continues from the
-// last of them: to continue from an earlier one, omit those after it. Start the node with that
-// directory and without Config.Join; then start the other nodes with empty directories and
-// Config.Join. With the same node IDs as before, too: the restored cluster refuses their old
-// directories.
+// last of them, or from an earlier point ([Target.Until]). Start the node with that directory and
+// without Config.Join; then start the other nodes with empty directories and Config.Join. With the
+// same node IDs as before, too: the restored cluster refuses their old directories.
 //
-// Restore needs room for all files that any of the backups has. Errors: [ErrDamaged], also for
-// bytes after the end of a backup; a [*replay.InvalidError] for an invalid Target, or for backups
-// that do not continue each other; a [*cluster.VersionError] for one of a cluster with a newer
-// protocol than this build speaks; [cluster.ErrRemoved] for the ID of a removed node; a
-// *journal.LockedError while another process restores to Dir; a system error, or one of the state
-// store; that of ctx. After an error the directory does not exist.
+// The Info is that of the restored state. Restore needs room for all files that any of the backups
+// has. Errors: [ErrDamaged], also for bytes after the end of a backup; a [*replay.InvalidError] for
+// an invalid Target, or for backups that do not continue each other; a [*cluster.VersionError] for
+// one of a cluster with a newer protocol than this build speaks; [cluster.ErrRemoved] for the ID of
+// a removed node; a *journal.LockedError while another process restores to Dir; a system error, or
+// one of the state store; that of ctx. After an error the directory does not exist.
 func Restore(ctx context.Context, to Target, backups ...io.Reader) (*Info, error) {
 	info, err := restore(ctx, to, backups)
 	if err != nil {
@@ -62,7 +65,7 @@ func restore(ctx context.Context, to Target, backups []io.Reader) (info *Info, e
 	if to.NodeID == "" {
 		return nil, invalid("Target.NodeID", "is empty")
 	}
-	if err := target.Check(); err != nil {
+	if err := errors.Join(target.Check(), to.Until.check()); err != nil {
 		return nil, err
 	}
 	stage, err := target.OpenStage(restoringSuffix)
@@ -71,16 +74,8 @@ func restore(ctx context.Context, to Target, backups []io.Reader) (info *Info, e
 	}
 	defer func() { err = errors.Join(err, stage.Close()) }()
 	pool := &filePool{dir: stage.Path("files"), node: to.NodeID}
-	for i, from := range backups {
-		if from == nil {
-			return nil, invalid("backups", fmt.Sprintf("have nil at index %d", i))
-		}
-		if info, err = pool.add(&contextReader{ctx, from}, info); err != nil {
-			return nil, err
-		}
-	}
-	if info == nil {
-		return nil, invalid("backups", "are missing")
+	if info, err = pool.addUntil(ctx, to.Until, backups); err != nil {
+		return nil, err
 	}
 	if err := to.write(ctx, stage.Path("node"), info, pool); err != nil {
 		return nil, err
@@ -103,14 +98,18 @@ type Verification struct {
 //
 // It needs the room that Restore needs. Errors: those of Restore; [ErrDamaged] if a history
 // differs.
-func Verify(ctx context.Context, scratch string, backups ...io.Reader) (v *Verification, err error) {
+func Verify(ctx context.Context, scratch string, backups ...io.Reader) (*Verification, error) {
+	return verify(ctx, scratch, Point{}, backups)
+}
+
+func verify(ctx context.Context, scratch string, until Point, backups []io.Reader) (v *Verification, err error) {
 	dir, err := os.MkdirTemp(scratch, "tenuto-verify-")
 	if err != nil {
 		return nil, fmt.Errorf("verify: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	// The ID is the name of the new directory, which has a random number: no removed node has it.
-	to := Target{Dir: filepath.Join(dir, "node"), NodeID: filepath.Base(dir), Logger: slog.New(slog.DiscardHandler)}
+	to := Target{Dir: filepath.Join(dir, "node"), NodeID: filepath.Base(dir), Until: until, Logger: slog.New(slog.DiscardHandler)}
 	info, err := restore(ctx, to, backups)
 	if err != nil {
 		return nil, fmt.Errorf("verify: %w", err)
@@ -135,7 +134,7 @@ func VerifyAt(ctx context.Context, scratch string, from Sink, at time.Time) (*Ve
 	if err != nil {
 		return nil, fmt.Errorf("verify: %w", err)
 	}
-	v, err := Verify(ctx, scratch, readers...)
+	v, err := verify(ctx, scratch, Point{Time: at}, readers)
 	return v, errors.Join(err, closeAll())
 }
 
@@ -149,13 +148,15 @@ func (t *Target) write(ctx context.Context, dir string, info *Info, pool *filePo
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		index, term := p.state()
 		r := &journal.Restore{
+			From: &journal.Checkpoint{Index: index, Term: term},
 			Config: journal.Config{
 				Node: t.NodeID, Address: t.Address, Cluster: cmp.Or(t.ClusterID, info.Cluster), Identity: identity,
 				Partitions: len(info.Partitions), Partition: i, Dir: journal.PartitionDir(dir, i), Logger: cmp.Or(t.Logger, slog.Default()),
 			},
-			From:    &journal.Checkpoint{Index: p.Index, Term: p.Term},
 			Fill:    func(to string) error { return pool.moveTo(to, i, p.Files, info.ID) },
+			Entries: pool.entries(i, &p, info.ID),
 			Lineage: lineage, Elapsed: time.Since(info.Time), Latest: time.Now(),
 		}
 		var err error
@@ -210,6 +211,76 @@ type syncedFile struct{ *os.File }
 
 // Close implements io.Closer.
 func (f *syncedFile) Close() error { return errors.Join(f.Sync(), f.File.Close()) }
+
+// addUntil reads streams until they have a point, and returns the description of the state there.
+func (p *filePool) addUntil(ctx context.Context, until Point, backups []io.Reader) (info *Info, err error) {
+	for i, from := range backups {
+		if from == nil {
+			return nil, invalid("backups", fmt.Sprintf("have nil at index %d", i))
+		}
+		before := info
+		if info, err = p.add(&contextReader{ctx, from}, before); err != nil {
+			return nil, err
+		}
+		if until.isIn(info) {
+			return p.shorten(info, before, until)
+		}
+	}
+	switch {
+	case info == nil:
+		return nil, invalid("backups", "are missing")
+	case until.Index > 0:
+		return nil, invalid("Target.Until.Index", fmt.Sprintf("is %d: the last backup ends at entry %d of the first partition", until.Index, info.Partitions[0].Index))
+	}
+	return info, nil
+}
+
+// entries yields the entries of a partition in the backup id, up to those in of.
+func (p *filePool) entries(partition int, of *Partition, id string) iter.Seq2[*journal.Entry, error] {
+	return func(yield func(*journal.Entry, error) bool) {
+		index, term := of.state()
+		for i := range of.Log {
+			for e, err := range p.readLog(partition, &of.Log[i], id) {
+				if err == nil && e.Index > of.Index {
+					break
+				}
+				if err == nil && e.Index <= index {
+					err = damaged(fmt.Errorf("entry %d follows %d", e.Index, index))
+				}
+				if !yield(e, err) || err != nil {
+					return
+				}
+				index, term = e.Index, e.Term
+			}
+		}
+		if index != of.Index || term != of.Term {
+			yield(nil, damaged(fmt.Errorf("the log ends at entry %d of term %d, not at %d of %d", index, term, of.Index, of.Term)))
+		}
+	}
+}
+
+// readLog yields the entries of a file of the log of a partition in the backup id.
+func (p *filePool) readLog(partition int, f *File, id string) iter.Seq2[*journal.Entry, error] {
+	return func(yield func(*journal.Entry, error) bool) {
+		file, err := os.Open(p.path(cmp.Or(f.In, id), partition, f.Name))
+		if errors.Is(err, os.ErrNotExist) {
+			err = damaged(fmt.Errorf("no backup before it has the file %s", f.Name))
+		}
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer file.Close() // it was only read
+		for e, err := range journal.ReadEntries(bufio.NewReaderSize(file, partBytes), f.Size) {
+			if errors.Is(err, state.ErrCorrupt) {
+				err = damaged(err)
+			}
+			if !yield(e, err) || err != nil {
+				return
+			}
+		}
+	}
+}
 
 // moveTo moves the files of a partition in the backup id to a directory.
 func (p *filePool) moveTo(dir string, partition int, files []File, id string) error {

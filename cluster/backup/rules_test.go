@@ -9,6 +9,7 @@ import (
 	"hash/crc32"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +24,7 @@ import (
 
 // describe returns the description of a backup with one file.
 func describe(id, base, content string) *Info {
-	return &Info{Format: format, ID: id, Base: base, Cluster: "c", Partitions: []Partition{{Files: []File{
+	return &Info{Format: formatFiles, ID: id, Base: base, Cluster: "c", Partitions: []Partition{{Files: []File{
 		{Name: "file", Size: int64(len(content)), CRC32C: crc32.Checksum([]byte(content), castagnoli)},
 	}}}}
 }
@@ -180,6 +181,100 @@ func TestRestore_NewerProtocol(t *testing.T) {
 	}
 }
 
+// Of the files of the state and the entries of the log, an incremental backup has what is smaller,
+// for each partition; with points, it has the entries if there are those of all partitions.
+func TestContinueFrom_FilesOrEntries(t *testing.T) {
+	base := describe(testID, "", "x")
+	base.Partitions = append(base.Partitions, base.Partitions[0])
+	for _, p := range []struct {
+		entries []*File
+		points  bool
+		want    [2]int64 // bytes of entries
+	}{
+		{[]*File{nil, nil}, false, [2]int64{}},
+		{[]*File{{Name: "entries", Size: 5}, {Name: "entries", Size: 50}}, false, [2]int64{5, 0}},
+		{[]*File{{Name: "entries", Size: 5}, {Name: "entries", Size: 50}}, true, [2]int64{5, 50}},
+		{[]*File{{Name: "entries", Size: 50}, nil}, true, [2]int64{}},
+	} {
+		next := describe("aa112233445566778899aabbccddeeff", "", "0123456789")
+		next.Partitions = append(next.Partitions, next.Partitions[0])
+		next.Partitions[1].Files = slices.Clone(next.Partitions[0].Files)
+		if err := next.continueFrom(base, p.entries, p.points); err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range p.want {
+			of := &next.Partitions[i]
+			got := int64(0)
+			for _, f := range of.Log {
+				got += f.Size
+			}
+			if got != want || want > 0 && (len(of.Files) != 1 || of.Files[0].In != testID) || next.check() != nil {
+				t.Errorf("%+v: partition %d: %+v, %v", p, i, of, next.check())
+			}
+		}
+		if next.HasPoints() != (p.want[0] > 0 && p.want[1] > 0) || (next.Format == formatLog) != (p.want != [2]int64{}) {
+			t.Errorf("%+v: points %t, format %d", p, next.HasPoints(), next.Format)
+		}
+		again := describe("ff112233445566778899aabbccddeeff", "", "z")
+		again.Partitions = append(again.Partitions, again.Partitions[0])
+		if err := again.continueFrom(next, []*File{{Name: "entries", Size: 1}, {Name: "entries", Size: 1}}, true); err != nil || again.check() != nil || !again.HasPoints() {
+			t.Errorf("%+v: continued again: %v, %v", p, err, again.check())
+		}
+	}
+}
+
+// The points of several partitions are cuts: after the entry in which a partition records the cut,
+// or a later one if it has not recorded that.
+func TestEndsAt(t *testing.T) {
+	at := func(second int) time.Time { return time.Unix(int64(second), 0) }
+	logs := [][]logEntry{
+		{{10, 1, at(0), 1}, {20, 1, at(2), 2}, {30, 1, at(4), 3}, {40, 1, at(6), 5}},
+		{{7, 1, at(0), 1}, {8, 1, at(3), 3}, {9, 1, at(7), 5}},
+	}
+	for _, test := range []struct {
+		until Point
+		want  []uint64
+	}{
+		{Point{Time: at(1)}, []uint64{10, 7}},
+		{Point{Time: at(2)}, []uint64{10, 7}}, // the second partition is at cut 2 after its third second
+		{Point{Time: at(3)}, []uint64{20, 8}},
+		{Point{Time: at(5)}, []uint64{30, 8}},
+		{Point{Time: at(6)}, []uint64{30, 8}},
+		{Point{Time: at(7)}, []uint64{40, 9}},
+		{Point{Index: 15}, []uint64{10, 7}},
+		{Point{Index: 20}, []uint64{20, 8}},
+		{Point{Index: 39}, []uint64{30, 8}},
+		{Point{Index: 40}, []uint64{40, 9}},
+	} {
+		var got []uint64
+		for _, e := range endsAt(logs, test.until) {
+			got = append(got, e.index)
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%+v: %d, want %d", test.until, got, test.want)
+		}
+	}
+	if got := endsAt(logs[:1], Point{Index: 25}); len(got) != 1 || got[0].index != 20 {
+		t.Errorf("one partition: %+v", got)
+	}
+}
+
+// A time between two backups selects the second one too if it has points.
+func TestChain_Points(t *testing.T) {
+	begin := time.Unix(1_700_000_000, 0)
+	entries := []Entry{
+		{Name: "full", ID: "1", Cut: 1, Time: begin, origin: "o"},
+		{Name: "points", ID: "2", Base: "1", Cut: 2, Time: begin.Add(time.Hour), Points: true, origin: "o"},
+		{Name: "files", ID: "3", Base: "2", Cut: 3, Time: begin.Add(2 * time.Hour), origin: "o"},
+	}
+	for minutes, want := range map[int]int{0: 2, 30: 2, 60: 2, 90: 2, 120: 3, 150: 3} {
+		chain, err := Chain(entries, begin.Add(time.Duration(minutes)*time.Minute))
+		if err != nil || len(chain) != want {
+			t.Errorf("after %d minutes: %v, %v", minutes, chain, err)
+		}
+	}
+}
+
 // An incremental backup continues only one of the same cluster, lineage and partitions.
 func TestWrite_BaseOfAnother(t *testing.T) {
 	for what, change := range map[string]func(*Info){
@@ -189,7 +284,7 @@ func TestWrite_BaseOfAnother(t *testing.T) {
 	} {
 		base := describe(testID, "", "x")
 		change(base)
-		err := describe(testID, "", "x").continueFrom(base)
+		err := describe(testID, "", "x").continueFrom(base, make([]*File, 1), false)
 		if _, ok := errors.AsType[*replay.InvalidError](err); !ok {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -27,7 +27,10 @@ const (
 	// that has the files of the latest one may be the cause.
 	incrementsTries = 3
 	// beginTimeout bounds the making of a checkpoint, which waits for all partitions.
-	beginTimeout = time.Minute
+	// It also waits for a copy of the log, of up to 1 GiB.
+	beginTimeout = 3 * time.Minute
+	// pointInterval is how often a point to restore to is recorded.
+	pointInterval = 10 * time.Second
 	// stallMax is how long a backup may make no progress.
 	stallMax = 5 * time.Minute
 	// Causes that pass by themselves, such as a change of leader or the checkpoint that an earlier
@@ -51,7 +54,7 @@ var (
 type checkpoint interface {
 	description() *Info
 	write(ctx context.Context, to io.Writer, progress func(written, total int64)) error
-	end(ctx context.Context)
+	end(ctx context.Context, stored bool)
 }
 
 // A runner executes a plan on a node, while the node leads the first partition.
@@ -61,6 +64,7 @@ type runner struct {
 	origin   func() (cluster, lineage string)
 	begin    func(ctx context.Context, base *Info) (checkpoint, error)
 	record   func(ctx context.Context, outcome *journalpb.BackupRecord) error
+	point    func(ctx context.Context) error // access.Backups.RecordPoint
 	progress func(written, total int64)
 	logger   *slog.Logger
 
@@ -88,6 +92,9 @@ func (r *runner) lead(ctx context.Context) {
 		}
 		cancel(errLeadershipLost)
 	})
+	if r.plan.Points {
+		watching.Go(func() { r.recordPoints(ctx) })
+	}
 	failures, passing := 0, passingFailures{}
 	for ctx.Err() == nil {
 		wait, err := r.makeIfDue(ctx, failures < incrementsTries)
@@ -106,6 +113,17 @@ func (r *runner) lead(ctx context.Context) {
 			r.recordOutcome(ctx, &journalpb.BackupRecord{Error: boundedText(err.Error())})
 		}
 		_ = sleep(ctx, wait) // the loop ends with ctx
+	}
+}
+
+// recordPoints records points to restore to until ctx ends.
+func (r *runner) recordPoints(ctx context.Context) {
+	for sleep(ctx, pointInterval) == nil {
+		pointCtx, cancel := context.WithTimeout(ctx, pointInterval)
+		if err := r.point(pointCtx); err != nil && ctx.Err() == nil {
+			r.logger.Info("cannot record a point to restore to, trying again", "error", err)
+		}
+		cancel()
 	}
 }
 
@@ -179,22 +197,36 @@ func (r *runner) list(ctx context.Context) ([]Entry, error) {
 	return slices.DeleteFunc(entries, func(e Entry) bool { return e.origin != origin }), err
 }
 
-// make makes a backup that continues the last of a chain, or a full one.
+// make makes a backup that continues the last of a chain, or a full one. With Points, the full one
+// follows one that continues the chain, so that there are points between them, too.
 func (r *runner) make(ctx context.Context, chain []Entry) error {
+	fullDue := len(chain) == 0 || len(chain)-1 >= r.increments()
+	if !fullDue || r.plan.Points && len(chain) > 0 {
+		base := r.readInfo(ctx, chain[len(chain)-1])
+		if err := r.makeOne(ctx, base); err != nil || base == nil || !fullDue {
+			return err
+		}
+	}
+	return r.makeOne(ctx, nil)
+}
+
+// makeOne makes a backup that continues another one, or a full one if that is nil.
+func (r *runner) makeOne(ctx context.Context, base *Info) error {
 	begun := time.Now()
-	checkpoint, err := r.beginCheckpoint(ctx, r.base(ctx, chain))
+	checkpoint, err := r.beginCheckpoint(ctx, base)
 	if err != nil {
 		return err
 	}
-	defer checkpoint.end(ctx)
+	stored := false
+	defer func() { checkpoint.end(ctx, stored) }() // after a panic of the sink, too
 	info := checkpoint.description()
 	err = r.store(ctx, checkpoint)
-	if err != nil {
+	if stored = err == nil; !stored {
 		return err
 	}
 	r.latest, r.seen = nameOf(info), begun
 	stream, state := info.Bytes()
-	r.logger.Info("scheduled backup made", "backup", info.ID, "base", info.Base, "bytes", stream, "state_bytes", state, "from", info.Node, "after", time.Since(begun))
+	r.logger.Info("scheduled backup made", "backup", info.ID, "base", info.Base, "points", info.HasPoints(), "bytes", stream, "state_bytes", state, "from", info.Node, "after", time.Since(begun))
 	r.recordOutcome(ctx, &journalpb.BackupRecord{
 		Id: info.ID, Time: info.Time.UnixNano(), Duration: int64(time.Since(begun)), Bytes: uint64(stream), StateBytes: uint64(state),
 	})
@@ -210,18 +242,20 @@ func (r *runner) beginCheckpoint(ctx context.Context, base *Info) (checkpoint, e
 	return r.begin(ctx, base)
 }
 
-// base returns what the next backup continues, nil for a full one.
-func (r *runner) base(ctx context.Context, chain []Entry) *Info {
-	increments := r.plan.Increments
-	if increments == 0 {
-		increments = incrementsDefault
+// increments returns how many incremental backups follow a full one.
+func (r *runner) increments() int {
+	if r.plan.Increments == 0 {
+		return incrementsDefault
 	}
-	if len(chain) == 0 || len(chain)-1 >= increments {
-		return nil
-	}
-	info, err := readEntry(ctx, r.plan.To, chain[len(chain)-1])
+	return r.plan.Increments
+}
+
+// readInfo reads the description of a backup that the next one is to continue. It returns nil if
+// that is not possible, so that the next one is a full one.
+func (r *runner) readInfo(ctx context.Context, e Entry) *Info {
+	info, err := readEntry(ctx, r.plan.To, e)
 	if err != nil {
-		r.logger.Warn("cannot continue the latest backup, making a full one", "backup", chain[len(chain)-1].Name, "error", err)
+		r.logger.Warn("cannot continue the latest backup, making a full one", "backup", e.Name, "error", err)
 		return nil
 	}
 	return info

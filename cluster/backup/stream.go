@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"iter"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -23,12 +25,14 @@ import (
 //
 //	"tenuto-backup-1\n" frame(JSON of Info) (frame(part of a file)* for each file) trailer
 //
-// with the frames of package frame, and the files of all partitions in the order of Info, without
-// those that an earlier backup has. The last part of a file is shorter than partBytes, or empty and
-// then without a frame.
+// with the frames of package frame, and the files of all partitions in the order of Info, those of
+// the state before those of the log, without those that an earlier backup has. The last part of a
+// file is shorter than partBytes, or empty and then without a frame.
 const (
-	magic  = "tenuto-backup-1\n"
-	format = 1
+	magic = "tenuto-backup-1\n"
+	// formatFiles has no partition with a log, formatLog has.
+	formatFiles = 1
+	formatLog   = 2
 	// partBytes is the size of a part, and of one read from the node.
 	partBytes = 1 << 20
 	// infoBytesMax bounds the Info of a stream: a million files.
@@ -67,6 +71,41 @@ type Partition struct {
 	// equal.
 	Database string `json:"database"`
 	Files    []File `json:"files"`
+	// Log has the entries of the log between the state in Files, which then ends at the entry
+	// StateIndex of StateTerm, and Index, oldest first. If it is empty, Files has the state at
+	// Index.
+	Log        []File `json:"log,omitempty"`
+	StateIndex uint64 `json:"state_index,omitempty"`
+	StateTerm  uint64 `json:"state_term,omitempty"`
+}
+
+// state returns the index and the term of the last entry in Files.
+func (p *Partition) state() (index, term uint64) {
+	if len(p.Log) == 0 {
+		return p.Index, p.Term
+	}
+	return p.StateIndex, p.StateTerm
+}
+
+// all yields the files of the state and of the log.
+func (p *Partition) all() iter.Seq[*File] {
+	return func(yield func(*File) bool) {
+		for _, files := range [][]File{p.Files, p.Log} {
+			for i := range files {
+				if !yield(&files[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// HasPoints reports whether the backup has the entries of all partitions since the one that it
+// continues, so that [Restore] can go to points between them.
+func (i *Info) HasPoints() bool {
+	return i.Base != "" && !slices.ContainsFunc(i.Partitions, func(p Partition) bool {
+		return len(p.Log) == 0 || p.Log[len(p.Log)-1].In != ""
+	})
 }
 
 // A File is a part of the state of a partition.
@@ -79,10 +118,10 @@ type File struct {
 	In string `json:"in,omitempty"`
 }
 
-// Bytes returns the bytes of the files in the stream, and those of the whole state.
+// Bytes returns the bytes of the files in the stream, and those of all files that Restore needs.
 func (i *Info) Bytes() (stream, state int64) {
-	for _, p := range i.Partitions {
-		for _, f := range p.Files {
+	for n := range i.Partitions {
+		for f := range i.Partitions[n].all() {
 			if state += f.Size; f.In == "" {
 				stream += f.Size
 			}
@@ -93,8 +132,8 @@ func (i *Info) Bytes() (stream, state int64) {
 
 // check returns an error for what no build writes.
 func (i *Info) check() error {
-	if i.Format != format {
-		return invalid("format", fmt.Sprintf("is %d: this build reads %d", i.Format, format))
+	if i.Format != formatFiles && i.Format != formatLog {
+		return invalid("format", fmt.Sprintf("is %d: this build reads %d and %d", i.Format, formatFiles, formatLog))
 	}
 	if !isID(i.ID) || i.Base != "" && !isID(i.Base) {
 		return invalid("ID", fmt.Sprintf("is %.100q, of the base %.100q: 32 hexadecimal digits are required", i.ID, i.Base))
@@ -106,14 +145,33 @@ func (i *Info) check() error {
 		return invalid("description", fmt.Sprintf("has %d partitions: 1 to %d are allowed", len(i.Partitions), partitionsMax))
 	}
 	total := int64(0)
-	for _, p := range i.Partitions {
-		names := make(map[string]bool)
-		for _, f := range p.Files {
-			if !f.isValid() || names[f.Name] || f.Size > math.MaxInt64-total {
-				return invalid("file", fmt.Sprintf("is %.100q of %d bytes, in %.100q", f.Name, f.Size, f.In))
-			}
-			names[f.Name], total = true, total+f.Size
+	for n := range i.Partitions {
+		if err := i.Partitions[n].check(&total); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// check returns an error for what no build writes. It adds the bytes of the files to total.
+func (p *Partition) check(total *int64) error {
+	if state, _ := p.state(); state > p.Index {
+		return invalid("log", fmt.Sprintf("is of the entries from %d to %d", state, p.Index))
+	}
+	type place struct{ in, name string }
+	names, places := make(map[string]bool), make(map[place]bool)
+	for f := range p.all() {
+		at := place{f.In, f.Name}
+		if !f.isValid() || places[at] || f.Size > math.MaxInt64-*total {
+			return invalid("file", fmt.Sprintf("is %.100q of %d bytes, in %.100q", f.Name, f.Size, f.In))
+		}
+		places[at], *total = true, *total+f.Size
+	}
+	for _, f := range p.Files {
+		if names[f.Name] {
+			return invalid("file", fmt.Sprintf("%.100q exists twice", f.Name))
+		}
+		names[f.Name] = true
 	}
 	return nil
 }
@@ -231,8 +289,7 @@ func readStream(from io.Reader, accept func(*Info) error, create func(partition 
 		return nil, err
 	}
 	for i := range info.Partitions {
-		for j := range info.Partitions[i].Files {
-			f := &info.Partitions[i].Files[j]
+		for f := range info.Partitions[i].all() {
 			if f.In != "" {
 				continue
 			}

@@ -30,7 +30,7 @@ func streamOf(info *Info) []byte {
 }
 
 func validInfo() *Info {
-	return &Info{Format: format, ID: testID, Cluster: "c", Partitions: []Partition{{Files: []File{{Name: "x", In: testID}}}}}
+	return &Info{Format: formatFiles, ID: testID, Cluster: "c", Partitions: []Partition{{Files: []File{{Name: "x", In: testID}}}}}
 }
 
 // A description cannot make Restore write outside of its directory.
@@ -58,6 +58,13 @@ func TestReadInfo_InvalidDescriptions(t *testing.T) {
 			i.Partitions[0].Files[0].Size = 1 << 62
 			i.Partitions[0].Files = append(i.Partitions[0].Files, File{Name: "y", Size: 1 << 62})
 		},
+		"log before the state": func(i *Info) {
+			p := &i.Partitions[0]
+			p.Index, p.StateIndex, p.Log = 7, 8, []File{{Name: "entries"}}
+		},
+		"a log twice":     func(i *Info) { i.Partitions[0].Log = []File{{Name: "entries"}, {Name: "entries"}} },
+		"a log as a file": func(i *Info) { i.Partitions[0].Log = i.Partitions[0].Files },
+		"path of a log":   func(i *Info) { i.Partitions[0].Log = []File{{Name: "../x"}} },
 		"many partitions": func(i *Info) { i.Partitions = make([]Partition, 65) },
 	} {
 		info := validInfo()

@@ -102,7 +102,7 @@ func TestRestore_ReadErrors(t *testing.T) {
 
 // Bytes after the end of a backup, such as another backup, are not ignored.
 func TestRestore_BytesAfterEnd(t *testing.T) {
-	stream := streamOf(&Info{Format: format, ID: testID, Cluster: "c", Partitions: []Partition{{}}})
+	stream := streamOf(&Info{Format: formatFiles, ID: testID, Cluster: "c", Partitions: []Partition{{}}})
 	accept := func(*Info) error { return nil }
 	if _, err := readStream(bytes.NewReader(stream), accept, nil); err != nil {
 		t.Fatal(err)

@@ -37,10 +37,17 @@ const ActionBackup cluster.Action = "back up"
 // Options are those of [Write].
 type Options struct {
 	// Base makes an incremental backup: it has only what is not in that backup or in those that it
-	// continues. If Node is "", the node of the base is asked; another node shares no files with
-	// it. If no file is shared, the backup is a full one: its Info.Base is "". Defaults to none: a
+	// continues. For each partition, that is either the entries of the log since the base, or the
+	// files of the state that are new, whichever is smaller. A node keeps the log after the latest
+	// backups of it for at most 8 days, and while it has at most 1 GiB, divided by the number of
+	// partitions. If Node is "", the node of the base is asked; another node shares no files with
+	// it. If nothing is shared, the backup is a full one: its Info.Base is "". Defaults to none: a
 	// full backup.
 	Base *Info
+	// Points prefers the entries, so that [Restore] can go to points between Base and this backup:
+	// with several partitions, those that a [Plan] with Points records, otherwise any entry.
+	// [Info.HasPoints] reports whether the node had all of them.
+	Points bool
 	// Node is the ID of the node whose files are copied. Defaults to a node that answers, leads as
 	// few partitions as possible, and of these to the one that is least behind.
 	Node string
@@ -70,8 +77,9 @@ func write(ctx context.Context, client *cluster.Client, w io.Writer, options Opt
 	if err != nil {
 		return nil, err
 	}
-	defer s.end(ctx)
-	return s.info, s.write(ctx, w, options.Progress)
+	err = s.write(ctx, w, options.Progress)
+	s.end(ctx, err == nil)
+	return s.info, err
 }
 
 // begin makes a checkpoint on a node and describes it. The caller must call end.
@@ -85,10 +93,12 @@ func begin(ctx context.Context, client *cluster.Client, options Options) (*sourc
 		return nil, err
 	}
 	s := &source{internals: internals}
+	var begun *clusterpb.Response
 	for _, m := range members {
 		s.node, s.address = m.NodeID, m.Address
-		var begun *clusterpb.Response
-		begun, err = s.ask(ctx, &clusterpb.Request{Call: &clusterpb.Request_BeginBackup{BeginBackup: &clusterpb.BeginBackupRequest{Node: s.node}}})
+		begun, err = s.ask(ctx, &clusterpb.Request{Call: &clusterpb.Request_BeginBackup{BeginBackup: &clusterpb.BeginBackupRequest{
+			Node: s.node, After: options.Base.indexes(),
+		}}})
 		if err == nil {
 			s.info = newInfo(s.node, begun.GetBeginBackup())
 			break
@@ -100,8 +110,8 @@ func begin(ctx context.Context, client *cluster.Client, options Options) (*sourc
 	if err != nil {
 		return nil, err
 	}
-	if err := s.info.continueFrom(options.Base); err != nil {
-		s.end(ctx)
+	if err := s.info.continueFrom(options.Base, entriesOf(begun.GetBeginBackup()), options.Points); err != nil {
+		s.end(ctx, false)
 		return nil, err
 	}
 	return s, nil
@@ -155,16 +165,19 @@ func (s *source) ask(ctx context.Context, request *clusterpb.Request) (*clusterp
 // itself after some time.
 const endTimeout = 5 * time.Second
 
-// end lets the node remove the checkpoint. An error has no effect on the backup, so it is ignored.
-func (s *source) end(ctx context.Context) {
+// end lets the node remove the checkpoint. stored says that the backup can be continued. An error
+// has no effect on the backup, so it is ignored.
+func (s *source) end(ctx context.Context, stored bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
-	_, _ = s.ask(ctx, &clusterpb.Request{Call: &clusterpb.Request_EndBackup{EndBackup: &clusterpb.EndBackupRequest{Node: s.node, Id: s.info.ID}}})
+	_, _ = s.ask(ctx, &clusterpb.Request{Call: &clusterpb.Request_EndBackup{EndBackup: &clusterpb.EndBackupRequest{
+		Node: s.node, Id: s.info.ID, Stored: stored,
+	}}})
 }
 
 func newInfo(node string, b *clusterpb.BackupBegun) *Info {
 	info := &Info{
-		Format: format, ID: b.Id, Cluster: b.Cluster, Lineage: b.Lineage, Cut: b.Cut, Time: time.Unix(0, b.Time).UTC(),
+		Format: formatFiles, ID: b.Id, Cluster: b.Cluster, Lineage: b.Lineage, Cut: b.Cut, Time: time.Unix(0, b.Time).UTC(),
 		Node: node, Version: b.Version, Protocol: b.Protocol,
 	}
 	for _, p := range b.Partitions {
@@ -177,31 +190,79 @@ func newInfo(node string, b *clusterpb.BackupBegun) *Info {
 	return info
 }
 
-// continueFrom marks the files that an earlier backup has. If it has none, this remains a full
-// backup.
-func (i *Info) continueFrom(base *Info) error {
+// indexes returns where each partition ends, nil without a backup.
+func (i *Info) indexes() (indexes []uint64) {
+	if i != nil {
+		for _, p := range i.Partitions {
+			indexes = append(indexes, p.Index)
+		}
+	}
+	return indexes
+}
+
+// entriesOf returns the entries of each partition that a node has copied, nil for a partition
+// without.
+func entriesOf(b *clusterpb.BackupBegun) (all []*File) {
+	for _, p := range b.Partitions {
+		var f *File
+		if e := p.Entries; e != nil {
+			f = &File{Name: e.Name, Size: e.Size, CRC32C: e.Crc32C}
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// continueFrom marks the files that an earlier backup has, or replaces them by the earlier state
+// and the entries since then. If nothing is shared, this remains a full backup.
+func (i *Info) continueFrom(base *Info, entries []*File, points bool) error {
 	if base == nil {
 		return nil
 	}
 	if base.Cluster != i.Cluster || base.Lineage != i.Lineage || len(base.Partitions) != len(i.Partitions) {
 		return invalid("base", "is of another cluster, or of another lineage of it")
 	}
+	points = points && !slices.Contains(entries, nil)
 	for n := range i.Partitions {
 		p, before := &i.Partitions[n], &base.Partitions[n]
-		if p.Database != before.Database {
-			continue
+		shared, added := p.shareFiles(before, base.ID)
+		if entries[n] != nil && (points || entries[n].Size < added) {
+			p.continueLog(before, base.ID, *entries[n])
+			i.Format, shared = formatLog, true
 		}
-		for m := range p.Files {
-			f := &p.Files[m]
-			at := slices.IndexFunc(before.Files, func(b File) bool {
-				return b.Immutable && f.Immutable && b.Name == f.Name && b.Size == f.Size && b.CRC32C == f.CRC32C
-			})
-			if at >= 0 {
-				f.In, i.Base = cmp.Or(before.Files[at].In, base.ID), base.ID
-			}
+		if shared {
+			i.Base = base.ID
 		}
 	}
 	return nil
+}
+
+// shareFiles marks the files that the backup before has, whose ID is base. It reports whether there
+// are any, and the bytes of the others.
+func (p *Partition) shareFiles(before *Partition, base string) (shared bool, added int64) {
+	for m := range p.Files {
+		f := &p.Files[m]
+		at := slices.IndexFunc(before.Files, func(b File) bool {
+			return p.Database == before.Database && b.Immutable && f.Immutable && b.Name == f.Name && b.Size == f.Size && b.CRC32C == f.CRC32C
+		})
+		if at >= 0 {
+			f.In, shared = cmp.Or(before.Files[at].In, base), true
+		} else {
+			added += f.Size
+		}
+	}
+	return shared, added
+}
+
+// continueLog replaces the files by those of the backup before, whose ID is base, and the entries
+// after it.
+func (p *Partition) continueLog(before *Partition, base string, entries File) {
+	p.Database, p.Files, p.Log = before.Database, slices.Clone(before.Files), append(slices.Clone(before.Log), entries)
+	p.StateIndex, p.StateTerm = before.state()
+	for f := range p.all() {
+		f.In = cmp.Or(f.In, base)
+	}
+	p.Log[len(p.Log)-1].In = "" // the new ones
 }
 
 // write writes the stream. progress may be nil.
@@ -217,8 +278,7 @@ func (s *source) write(ctx context.Context, to io.Writer, progress func(written,
 	total, _ := info.Bytes()
 	written := int64(0)
 	for n := range info.Partitions {
-		for m := range info.Partitions[n].Files {
-			f := &info.Partitions[n].Files[m]
+		for f := range info.Partitions[n].all() {
 			if f.In != "" {
 				continue
 			}

@@ -20,9 +20,10 @@ import (
 
 func writeBackup(flags *flag.FlagSet) action {
 	base := flags.String("base", "", "`file` of an earlier backup: write only what has changed")
+	points := flags.Bool("points", false, "with -base, write all entries since then: restore can go to points between the two")
 	node := flags.String("node", "", "`ID` of the node to copy from; default: one that leads little")
 	return withSession(flags, func(ctx context.Context, s *session, args []string) error {
-		options := backup.Options{Node: *node}
+		options := backup.Options{Node: *node, Points: *points}
 		if *base != "" {
 			info, err := readBackupInfo(*base)
 			if err != nil {
@@ -40,6 +41,9 @@ func writeBackup(flags *flag.FlagSet) action {
 		}
 		written, state := info.Bytes()
 		printMessage(s.streams, fmt.Sprintf("backup %s from %s: %d bytes of %d, %d partitions", info.ID, info.Node, written, state, len(info.Partitions)))
+		if *points && options.Base != nil && !info.HasPoints() {
+			printMessage(s.streams, "it has no points: the node no longer had all entries since the backup of -base")
+		}
 		return nil
 	})
 }
@@ -89,11 +93,11 @@ type backupFiles struct {
 }
 
 func (b *backupFiles) flags(flags *flag.FlagSet) {
-	flags.Func("at", "`time`, as 2030-01-31T12:00:00Z: use the newest backup that was made until then", func(text string) (err error) {
+	flags.Func("at", "`time`, as 2030-01-31T12:00:00Z: the latest point until then", func(text string) (err error) {
 		b.at, err = time.Parse(time.RFC3339, text)
 		return err
 	})
-	flags.BoolVar(&b.list, "list", false, "list the backups, each of which is a point to restore to, and do nothing else")
+	flags.BoolVar(&b.list, "list", false, "only list the backups; POINTS is any if there are points between one and the one that it continues")
 }
 
 // read reads the descriptions of files, and of those in directories. A file in a directory whose
@@ -131,15 +135,20 @@ func (b *backupFiles) read(paths []string) error {
 // show prints the backups, oldest first, and returns an error for those that cannot be read.
 func (b *backupFiles) show(s streams) error {
 	table := output.NewRows(s.out)
-	table.Add("TIME", "ID", "CONTINUES", "BYTES", "FILE")
+	table.Add("TIME", "ID", "CONTINUES", "POINTS", "BYTES", "FILE")
 	for _, e := range b.entries {
-		table.Add(output.Cell(e.Time.UTC().Format(time.RFC3339Nano)), output.Cell(e.ID), output.Cell(e.Base),
+		points := "end"
+		if e.Points {
+			points = "any"
+		}
+		table.Add(output.Cell(e.Time.UTC().Format(time.RFC3339Nano)), output.Cell(e.ID), output.Cell(e.Base), points,
 			strconv.FormatInt(e.Size, 10), output.Line(e.Name))
 	}
 	return errors.Join(table.Flush(), errors.Join(b.damaged...))
 }
 
-// open opens the files of the newest backup that was made until the time, and of what it continues.
+// open opens the files of the newest backup that was made until the time, of what it continues, and
+// of the next one if that has points.
 func (b *backupFiles) open() (files []io.Reader, closeAll func() error, err error) {
 	if len(b.damaged) > 0 { // it could be the newest
 		return nil, nil, fmt.Errorf("%w; to use the others, move it to another directory", errors.Join(b.damaged...))
@@ -150,7 +159,8 @@ func (b *backupFiles) open() (files []io.Reader, closeAll func() error, err erro
 		return nil, nil, &usageError{err.Error() + "; -list shows what there is"}
 	}
 	// Anything but the newest could be less than what the user wants.
-	if newest := until[len(until)-1]; chain[len(chain)-1].ID != newest.ID {
+	newest := until[len(until)-1]
+	if !slices.ContainsFunc(chain, func(e backup.Entry) bool { return e.ID == newest.ID }) {
 		return nil, nil, &usageError{fmt.Sprintf("%s continues the backup %s, which is missing; with -at an earlier one is used", newest.Name, newest.Base)}
 	}
 	var opened []*os.File
@@ -176,8 +186,10 @@ func restoreBackup(flags *flag.FlagSet) action {
 	flags.StringVar(&to.NodeID, "id", "", "`ID` of the node")
 	flags.StringVar(&to.Address, "advertise", "", "`address` at which other nodes reach the node; none: a single node")
 	flags.StringVar(&to.ClusterID, "cluster", "", "`name` of the cluster; default: as before")
+	flags.Uint64Var(&to.Until.Index, "index", 0, "`entry` of the first partition at which to end; default: the last")
 	from.flags(flags)
 	return func(ctx context.Context, s streams, args []string) (err error) {
+		to.Until.Time = from.at
 		if !from.list && (to.Dir == "" || to.NodeID == "") {
 			return &usageError{"name the node and its directory: -id n1 -dir data"}
 		}
@@ -196,7 +208,8 @@ func restoreBackup(flags *flag.FlagSet) action {
 		if err != nil {
 			return err
 		}
-		printMessage(s, fmt.Sprintf("%s is restored to %s of %s; start %s with it, without Config.Peers and Join", to.Dir, info.ID, info.Time.Local().Format("2006-01-02 15:04:05 MST"), to.NodeID))
+		printMessage(s, fmt.Sprintf("%s is restored to %s, entry %d, from backup %s; start %s with it, without Config.Peers and Join",
+			to.Dir, info.Time.Local().Format("2006-01-02 15:04:05 MST"), info.Partitions[0].Index, info.ID, to.NodeID))
 		return nil
 	}
 }

@@ -65,9 +65,9 @@ with the name of the user of the machine, or that of -as.`},
 	{"cert", "", "make an authority and certificates of nodes and clients, to try things out", 0, 0, noNames, false, cert, `
 Existing files are never overwritten; an existing authority signs further certificates.`},
 	{"restore", "FILE...", "make the directory of the first node of a cluster from backups", 1, -1, fileNames, false, restoreBackup, `
-Name a full backup and the incremental ones after it, or a directory of backups. Each backup is a
-point to restore to. Start the node with the directory, then the other nodes with empty directories
-and Config.Join. End the old cluster first.`},
+Name a full backup and the incremental ones after it, or a directory of backups. With -at or -index
+it can go to a point between two backups if the second was made with points. Start the node with the
+directory, then the other nodes with empty directories and Config.Join. End the old cluster first.`},
 	{"recover", "DIR...", "make a cluster from what is left after a majority was lost", 1, -1, fileNames, false, recoverCluster, `
 Name the directories of the nodes that are left, which must be stopped. Without -to it only says
 where they end and what may be lost. With -to it writes the directory of the first node of a new

@@ -8,9 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/clustertest"
@@ -517,9 +519,17 @@ func testBackups(l *lab) {
 	l.tenuto("backup", full).expect(l.t, statusRejected, "in memory")
 	l.tenuto("backup", full, "-addr", addr).expect(l.t, statusOK, "backup ", " partitions")
 	l.tenuto("backup", full, "-addr", addr).expect(l.t, statusUsage, "exists")
-	l.tenuto("backup", increment, "-addr", addr, "-base", full).expect(l.t, statusOK, "backup ")
+	l.tenuto("backup", increment, "-addr", addr, "-base", full, "-points").expect(l.t, statusOK, "backup ")
 	l.tenuto("verify", full, increment).expect(l.t, statusOK, "is intact", "all hash chains match")
-	l.tenuto("verify", dir, "-list").expect(l.t, statusOK, full, increment)
+	l.tenuto("verify", dir, "-list").expect(l.t, statusOK, full, increment, " end ", " any ")
+	info, err := readBackupInfo(full)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	between := strconv.FormatUint(info.Partitions[0].Index+1, 10)
+	l.tenuto("restore", full, increment, "-dir", filepath.Join(dir, "between"), "-id", "n1", "-index", between).expect(l.t, statusOK, "entry "+between+",")
+	l.tenuto("restore", full, increment, "-dir", filepath.Join(dir, "late"), "-id", "n1", "-index", "1000000").expect(l.t, statusUsage, "ends at entry")
+	l.tenuto("restore", full, increment, "-dir", filepath.Join(dir, "at"), "-id", "n1", "-at", time.Now().UTC().Format(time.RFC3339Nano)).expect(l.t, statusOK, "is restored to")
 	l.tenuto("verify", full, "-at", "2001-01-01T00:00:00Z").expect(l.t, statusUsage, "no backup")
 	// A directory has the latest backup as far as it was written when its writer was killed.
 	later := filepath.Join(dir, "later")

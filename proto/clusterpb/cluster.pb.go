@@ -8244,7 +8244,10 @@ func (x *CrossMessageResult) GetEnd() *journalpb.Event {
 type BeginBackupRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Another node that answers at the address rejects the request.
-	Node          string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Of each partition, the index at which the backup ends that this one continues; empty for a full
+	// backup.
+	After         []uint64 `protobuf:"varint,2,rep,packed,name=after,proto3" json:"after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -8284,6 +8287,13 @@ func (x *BeginBackupRequest) GetNode() string {
 		return x.Node
 	}
 	return ""
+}
+
+func (x *BeginBackupRequest) GetAfter() []uint64 {
+	if x != nil {
+		return x.After
+	}
+	return nil
 }
 
 // BackupBegun describes the checkpoint.
@@ -8395,11 +8405,13 @@ func (x *BackupBegun) GetPartitions() []*BackupPartition {
 
 // BackupPartition is the checkpoint of a partition; see journal.Checkpoint.
 type BackupPartition struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
-	Term          uint64                 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
-	Database      string                 `protobuf:"bytes,3,opt,name=database,proto3" json:"database,omitempty"`
-	Files         []*BackupFile          `protobuf:"bytes,4,rep,name=files,proto3" json:"files,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Index    uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	Term     uint64                 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
+	Database string                 `protobuf:"bytes,3,opt,name=database,proto3" json:"database,omitempty"`
+	Files    []*BackupFile          `protobuf:"bytes,4,rep,name=files,proto3" json:"files,omitempty"`
+	// The entries of the log after BeginBackupRequest.after; absent if the node has not all of them.
+	Entries       *BackupFile `protobuf:"bytes,5,opt,name=entries,proto3" json:"entries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -8458,6 +8470,13 @@ func (x *BackupPartition) GetDatabase() string {
 func (x *BackupPartition) GetFiles() []*BackupFile {
 	if x != nil {
 		return x.Files
+	}
+	return nil
+}
+
+func (x *BackupPartition) GetEntries() *BackupFile {
+	if x != nil {
+		return x.Entries
 	}
 	return nil
 }
@@ -8664,9 +8683,11 @@ func (x *BackupBytes) GetData() []byte {
 
 // EndBackupRequest removes a checkpoint. It is not an error if there is none. Protocol 4.
 type EndBackupRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Id    string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	// The backup was stored. The node then keeps the log after it, for the one that continues it.
+	Stored        bool `protobuf:"varint,3,opt,name=stored,proto3" json:"stored,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -8713,6 +8734,13 @@ func (x *EndBackupRequest) GetId() string {
 		return x.Id
 	}
 	return ""
+}
+
+func (x *EndBackupRequest) GetStored() bool {
+	if x != nil {
+		return x.Stored
+	}
+	return false
 }
 
 type BackupEnded struct {
@@ -13569,9 +13597,10 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\afailure\x18\x01 \x01(\tR\afailure\x12\x18\n" +
 	"\adropped\x18\x02 \x01(\bR\adropped\x127\n" +
 	"\binstance\x18\x03 \x01(\v2\x1b.tenuto.journal.v1.InstanceR\binstance\x12*\n" +
-	"\x03end\x18\x04 \x01(\v2\x18.tenuto.journal.v1.EventR\x03end\"(\n" +
+	"\x03end\x18\x04 \x01(\v2\x18.tenuto.journal.v1.EventR\x03end\">\n" +
 	"\x12BeginBackupRequest\x12\x12\n" +
-	"\x04node\x18\x01 \x01(\tR\x04node\"\xf1\x01\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
+	"\x05after\x18\x02 \x03(\x04R\x05after\"\xf1\x01\n" +
 	"\vBackupBegun\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\tR\acluster\x12\x18\n" +
@@ -13582,12 +13611,13 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\bprotocol\x18\a \x01(\rR\bprotocol\x12B\n" +
 	"\n" +
 	"partitions\x18\b \x03(\v2\".tenuto.cluster.v1.BackupPartitionR\n" +
-	"partitions\"\x8c\x01\n" +
+	"partitions\"\xc5\x01\n" +
 	"\x0fBackupPartition\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x1a\n" +
 	"\bdatabase\x18\x03 \x01(\tR\bdatabase\x123\n" +
-	"\x05files\x18\x04 \x03(\v2\x1d.tenuto.cluster.v1.BackupFileR\x05files\"j\n" +
+	"\x05files\x18\x04 \x03(\v2\x1d.tenuto.cluster.v1.BackupFileR\x05files\x127\n" +
+	"\aentries\x18\x05 \x01(\v2\x1d.tenuto.cluster.v1.BackupFileR\aentries\"j\n" +
 	"\n" +
 	"BackupFile\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
@@ -13602,10 +13632,11 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06offset\x18\x05 \x01(\x03R\x06offset\x12\x12\n" +
 	"\x04size\x18\x06 \x01(\rR\x04size\"!\n" +
 	"\vBackupBytes\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"6\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"N\n" +
 	"\x10EndBackupRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\"\r\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +
+	"\x06stored\x18\x03 \x01(\bR\x06stored\"\r\n" +
 	"\vBackupEnded\"P\n" +
 	"\x13RecordBackupRequest\x129\n" +
 	"\aoutcome\x18\x01 \x01(\v2\x1f.tenuto.journal.v1.BackupRecordR\aoutcome\"\x10\n" +
@@ -14326,54 +14357,55 @@ var file_clusterpb_cluster_proto_depIdxs = []int32{
 	179, // 181: tenuto.cluster.v1.CrossMessageResult.end:type_name -> tenuto.journal.v1.Event
 	97,  // 182: tenuto.cluster.v1.BackupBegun.partitions:type_name -> tenuto.cluster.v1.BackupPartition
 	98,  // 183: tenuto.cluster.v1.BackupPartition.files:type_name -> tenuto.cluster.v1.BackupFile
-	181, // 184: tenuto.cluster.v1.RecordBackupRequest.outcome:type_name -> tenuto.journal.v1.BackupRecord
-	181, // 185: tenuto.cluster.v1.BackupReport.record:type_name -> tenuto.journal.v1.BackupRecord
-	112, // 186: tenuto.cluster.v1.RangeDigest.each:type_name -> tenuto.cluster.v1.InstanceDigest
-	115, // 187: tenuto.cluster.v1.EventHashes.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
-	124, // 188: tenuto.cluster.v1.VerifyStatus.differences:type_name -> tenuto.cluster.v1.Difference
-	125, // 189: tenuto.cluster.v1.VerifyStatus.roots:type_name -> tenuto.cluster.v1.SignedRoot
-	115, // 190: tenuto.cluster.v1.SignedHistory.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
-	134, // 191: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
-	135, // 192: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
-	136, // 193: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
-	153, // 194: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	137, // 195: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
-	105, // 196: tenuto.cluster.v1.NodeReport.backup:type_name -> tenuto.cluster.v1.BackupReport
-	175, // 197: tenuto.cluster.v1.NodeReport.lineage:type_name -> tenuto.journal.v1.Lineage
-	138, // 198: tenuto.cluster.v1.ActivityReport.queues:type_name -> tenuto.cluster.v1.TagQueue
-	154, // 199: tenuto.cluster.v1.SignTokenRequest.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	149, // 200: tenuto.cluster.v1.ListWorkersResult.workers:type_name -> tenuto.cluster.v1.ConnectedWorker
-	152, // 201: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
-	155, // 202: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
-	156, // 203: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
-	157, // 204: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
-	151, // 205: tenuto.cluster.v1.FromWorker.stop_assigning:type_name -> tenuto.cluster.v1.StopAssigning
-	154, // 206: tenuto.cluster.v1.StopAssigning.returned:type_name -> tenuto.cluster.v1.AttemptID
-	165, // 207: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
-	153, // 208: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
-	1,   // 209: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
-	173, // 210: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
-	154, // 211: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	154, // 212: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	166, // 213: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
-	154, // 214: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	166, // 215: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
-	169, // 216: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
-	166, // 217: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
-	159, // 218: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
-	160, // 219: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
-	154, // 220: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
-	154, // 221: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	166, // 222: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
-	169, // 223: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
-	166, // 224: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
-	167, // 225: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
-	154, // 226: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
-	227, // [227:227] is the sub-list for method output_type
-	227, // [227:227] is the sub-list for method input_type
-	227, // [227:227] is the sub-list for extension type_name
-	227, // [227:227] is the sub-list for extension extendee
-	0,   // [0:227] is the sub-list for field type_name
+	98,  // 184: tenuto.cluster.v1.BackupPartition.entries:type_name -> tenuto.cluster.v1.BackupFile
+	181, // 185: tenuto.cluster.v1.RecordBackupRequest.outcome:type_name -> tenuto.journal.v1.BackupRecord
+	181, // 186: tenuto.cluster.v1.BackupReport.record:type_name -> tenuto.journal.v1.BackupRecord
+	112, // 187: tenuto.cluster.v1.RangeDigest.each:type_name -> tenuto.cluster.v1.InstanceDigest
+	115, // 188: tenuto.cluster.v1.EventHashes.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
+	124, // 189: tenuto.cluster.v1.VerifyStatus.differences:type_name -> tenuto.cluster.v1.Difference
+	125, // 190: tenuto.cluster.v1.VerifyStatus.roots:type_name -> tenuto.cluster.v1.SignedRoot
+	115, // 191: tenuto.cluster.v1.SignedHistory.executions:type_name -> tenuto.cluster.v1.ExecutionDigest
+	134, // 192: tenuto.cluster.v1.NodeReport.partitions:type_name -> tenuto.cluster.v1.PartitionReport
+	135, // 193: tenuto.cluster.v1.NodeReport.overload:type_name -> tenuto.cluster.v1.OverloadReport
+	136, // 194: tenuto.cluster.v1.NodeReport.rates:type_name -> tenuto.cluster.v1.RateReport
+	153, // 195: tenuto.cluster.v1.NodeReport.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	137, // 196: tenuto.cluster.v1.NodeReport.activities:type_name -> tenuto.cluster.v1.ActivityReport
+	105, // 197: tenuto.cluster.v1.NodeReport.backup:type_name -> tenuto.cluster.v1.BackupReport
+	175, // 198: tenuto.cluster.v1.NodeReport.lineage:type_name -> tenuto.journal.v1.Lineage
+	138, // 199: tenuto.cluster.v1.ActivityReport.queues:type_name -> tenuto.cluster.v1.TagQueue
+	154, // 200: tenuto.cluster.v1.SignTokenRequest.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	149, // 201: tenuto.cluster.v1.ListWorkersResult.workers:type_name -> tenuto.cluster.v1.ConnectedWorker
+	152, // 202: tenuto.cluster.v1.FromWorker.register:type_name -> tenuto.cluster.v1.RegisterWorker
+	155, // 203: tenuto.cluster.v1.FromWorker.running_attempt:type_name -> tenuto.cluster.v1.RunningAttempt
+	156, // 204: tenuto.cluster.v1.FromWorker.heartbeat:type_name -> tenuto.cluster.v1.Heartbeat
+	157, // 205: tenuto.cluster.v1.FromWorker.result:type_name -> tenuto.cluster.v1.AttemptResult
+	151, // 206: tenuto.cluster.v1.FromWorker.stop_assigning:type_name -> tenuto.cluster.v1.StopAssigning
+	154, // 207: tenuto.cluster.v1.StopAssigning.returned:type_name -> tenuto.cluster.v1.AttemptID
+	165, // 208: tenuto.cluster.v1.RegisterWorker.limits:type_name -> tenuto.cluster.v1.RegisterWorker.LimitsEntry
+	153, // 209: tenuto.cluster.v1.RegisterWorker.orchestrations:type_name -> tenuto.cluster.v1.OrchestrationCode
+	1,   // 210: tenuto.cluster.v1.RegisterWorker.code:type_name -> tenuto.cluster.v1.CodeList
+	173, // 211: tenuto.cluster.v1.AttemptID.ref:type_name -> tenuto.journal.v1.OperationRef
+	154, // 212: tenuto.cluster.v1.RunningAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	154, // 213: tenuto.cluster.v1.Heartbeat.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	166, // 214: tenuto.cluster.v1.Heartbeat.details:type_name -> tenuto.journal.v1.Payload
+	154, // 215: tenuto.cluster.v1.AttemptResult.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	166, // 216: tenuto.cluster.v1.AttemptResult.output:type_name -> tenuto.journal.v1.Payload
+	169, // 217: tenuto.cluster.v1.AttemptResult.error:type_name -> tenuto.journal.v1.Error
+	166, // 218: tenuto.cluster.v1.AttemptResult.details:type_name -> tenuto.journal.v1.Payload
+	159, // 219: tenuto.cluster.v1.ToWorker.assign_attempt:type_name -> tenuto.cluster.v1.AssignAttempt
+	160, // 220: tenuto.cluster.v1.ToWorker.cancel_attempt:type_name -> tenuto.cluster.v1.CancelAttempt
+	154, // 221: tenuto.cluster.v1.ToWorker.ack:type_name -> tenuto.cluster.v1.AttemptID
+	154, // 222: tenuto.cluster.v1.AssignAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	166, // 223: tenuto.cluster.v1.AssignAttempt.input:type_name -> tenuto.journal.v1.Payload
+	169, // 224: tenuto.cluster.v1.AssignAttempt.last_error:type_name -> tenuto.journal.v1.Error
+	166, // 225: tenuto.cluster.v1.AssignAttempt.details:type_name -> tenuto.journal.v1.Payload
+	167, // 226: tenuto.cluster.v1.AssignAttempt.headers:type_name -> tenuto.journal.v1.Header
+	154, // 227: tenuto.cluster.v1.CancelAttempt.attempt:type_name -> tenuto.cluster.v1.AttemptID
+	228, // [228:228] is the sub-list for method output_type
+	228, // [228:228] is the sub-list for method input_type
+	228, // [228:228] is the sub-list for extension type_name
+	228, // [228:228] is the sub-list for extension extendee
+	0,   // [0:228] is the sub-list for field type_name
 }
 
 func init() { file_clusterpb_cluster_proto_init() }

@@ -50,7 +50,8 @@ type Internals struct {
 	Backups *Backups
 }
 
-// Backups is how a plan for scheduled backups reaches its node. The functions do not block.
+// Backups is how a plan for scheduled backups reaches its node. The functions but RecordPoint do
+// not block.
 type Backups struct {
 	// Leads reports whether the node leads the first partition. Only then it makes backups.
 	Leads func() bool
@@ -58,6 +59,9 @@ type Backups struct {
 	Origin func() (cluster, lineage string)
 	// Progress states how many bytes of a backup are written, and of how many; 0 and 0 at its end.
 	Progress func(written, total int64)
+	// RecordPoint records a point to restore to between two backups, if something was recorded
+	// since the latest one.
+	RecordPoint func(ctx context.Context) error
 	// Logger is that of the node.
 	Logger *slog.Logger
 }

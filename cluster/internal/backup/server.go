@@ -1,12 +1,15 @@
 package backup
 
 import (
+	"bufio"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -58,30 +61,37 @@ type Partition struct {
 // A Server makes and serves one checkpoint at a time. Its methods may be called concurrently.
 type Server struct {
 	partitions []Partition
+	logger     *slog.Logger
 	ctx        context.Context // ends with Close
 	cancel     context.CancelFunc
 	making     sync.Mutex // held while a checkpoint is made; after Close it is never unlocked
 	pacer      pacer
 
+	pointing sync.Mutex
+	pointed  uint64 // applied, at the latest RecordPoint; guarded by pointing
+
 	mu     sync.Mutex
 	served *clusterpb.BackupBegun // the checkpoint that exists; nil if there is none
+	after  []uint64               // as given to Begin
+	begun  []uint64               // the indexes at which the latest checkpoint ends, unless its backup was stored
 	expiry *time.Timer            // runs while served is set
 }
 
 // NewServer returns the server of a node, and removes the checkpoint that an earlier process left.
-func NewServer(partitions []Partition) *Server {
-	s := &Server{partitions: partitions}
+func NewServer(partitions []Partition, logger *slog.Logger) *Server {
+	s := &Server{partitions: partitions, logger: logger}
 	s.pacer.applied = s.applied
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	_ = s.removeFiles() // Begin tries again, and returns the error
 	return s
 }
 
-// Begin makes a checkpoint and describes it. The caller sets the fields Cluster and Version.
+// Begin makes a checkpoint and describes it. after is that of [clusterpb.BeginBackupRequest]. The
+// caller sets the fields Cluster and Version.
 //
 // Errors: [ErrInProgress]; [ErrClosed]; [ErrInMemory]; [ErrMissed]
 // if ten cuts were missed; errors of ctx, of recording a cut and of the stores.
-func (s *Server) Begin(ctx context.Context) (*clusterpb.BackupBegun, error) {
+func (s *Server) Begin(ctx context.Context, after []uint64) (*clusterpb.BackupBegun, error) {
 	if !s.making.TryLock() {
 		return nil, s.refusal()
 	}
@@ -93,13 +103,18 @@ func (s *Server) Begin(ctx context.Context) (*clusterpb.BackupBegun, error) {
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
 	begun, err := s.makeCheckpoint(ctx)
+	if err == nil {
+		err = s.copyEntries(ctx, begun, after)
+	}
 	if err != nil {
 		return nil, errors.Join(err, s.removeFiles())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.served = begun
-	s.expiry = time.AfterFunc(Lease, func() { _ = s.End(begun.Id) })
+	s.served, s.after = begun, after
+	s.expiry = time.AfterFunc(Lease, func() { _ = s.End(begun.Id, false) })
+	s.retainLogs(s.begun)
+	s.begun = indexesOf(begun)
 	return begun, nil
 }
 
@@ -144,12 +159,12 @@ func (s *Server) tryCut(ctx context.Context) (*clusterpb.BackupBegun, error) {
 		if p.Dir == "" {
 			return nil, ErrInMemory
 		}
-		begun.Cut = max(begun.Cut, p.Journal.Cut()+1)
 		preparing.Go(func() error { return p.Journal.PrepareCheckpoint(preparingCtx) })
 	}
 	if err := preparing.Wait(); err != nil {
 		return nil, err
 	}
+	begun.Cut = s.nextCut()
 	cutting, ctx := errgroup.WithContext(ctx)
 	for i, p := range s.partitions {
 		cutting.Go(func() error {
@@ -165,6 +180,104 @@ func (s *Server) tryCut(ctx context.Context) (*clusterpb.BackupBegun, error) {
 	first := s.partitions[0].Journal
 	begun.Lineage, begun.Protocol = lineage.Latest(first.Lineages()).GetId(), first.Protocol()
 	return begun, nil
+}
+
+// entriesFile is the name of the file with the entries of the log, beside those of the state.
+const entriesFile = "entries"
+
+// copyEntries copies the entries after those of another backup into the checkpoint. If that is not
+// possible, the files of the state suffice. The error is that of ctx.
+func (s *Server) copyEntries(ctx context.Context, begun *clusterpb.BackupBegun, after []uint64) error {
+	if len(after) != len(s.partitions) {
+		return nil
+	}
+	for i, p := range s.partitions {
+		of := begun.Partitions[i]
+		path := filepath.Join(p.Dir, dirName, entriesFile)
+		to := &entriesWriter{ctx: ctx, pause: s.pacer.pause}
+		err := to.create(path)
+		if err == nil {
+			err = errors.Join(p.Journal.WriteEntries(ctx, to, after[i], of.Index), to.close())
+		}
+		if err == nil {
+			of.Entries = &clusterpb.BackupFile{Name: entriesFile, Size: to.size, Crc32C: to.sum}
+		} else if err := os.Remove(path); err != nil && ctx.Err() == nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil && !errors.Is(err, journal.ErrNoEntries) {
+			s.logger.Warn("cannot copy the log for a backup, which gets files of the state instead", "partition", i, "error", err)
+		}
+	}
+	return nil
+}
+
+// An entriesWriter writes a file, in parts of ReadMax bytes, before each of which it pauses as a
+// read does.
+type entriesWriter struct {
+	ctx   context.Context
+	pause func(context.Context) error
+
+	file   *os.File
+	buffer *bufio.Writer
+	size   int64
+	sum    uint32
+}
+
+func (w *entriesWriter) create(path string) (err error) {
+	w.file, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	w.buffer = bufio.NewWriterSize(partWriter{w}, ReadMax)
+	return err
+}
+
+// Write implements io.Writer.
+func (w *entriesWriter) Write(b []byte) (int, error) { return w.buffer.Write(b) }
+
+func (w *entriesWriter) close() error { return errors.Join(w.buffer.Flush(), w.file.Close()) }
+
+// A partWriter writes a part of the file.
+type partWriter struct{ *entriesWriter }
+
+// Write implements io.Writer.
+func (w partWriter) Write(b []byte) (int, error) {
+	if err := w.pause(w.ctx); err != nil {
+		return 0, err
+	}
+	n, err := w.file.Write(b)
+	w.size, w.sum = w.size+int64(n), crc32.Update(w.sum, castagnoli, b[:n])
+	return n, err
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func (s *Server) nextCut() (cut uint64) {
+	for _, p := range s.partitions {
+		cut = max(cut, p.Journal.Cut()+1)
+	}
+	return cut
+}
+
+// RecordPoint records a cut in all partitions, unless nothing was applied since the latest one: a
+// point to restore to between two backups. It does nothing with one partition, where every entry is
+// such a point.
+func (s *Server) RecordPoint(ctx context.Context) error {
+	s.pointing.Lock()
+	defer s.pointing.Unlock()
+	if len(s.partitions) == 1 || s.applied() == s.pointed {
+		return nil
+	}
+	cut := s.nextCut()
+	cutting, ctx := errgroup.WithContext(ctx)
+	for _, p := range s.partitions {
+		cutting.Go(func() error { return p.RecordCut(ctx, cut) })
+	}
+	if err := cutting.Wait(); err != nil {
+		return err
+	}
+	s.pointed = s.applied()
+	return nil
 }
 
 // NewID returns a random ID of 32 hexadecimal digits.
@@ -247,14 +360,40 @@ func (s *Server) pathOf(r *clusterpb.ReadBackupRequest) (string, error) {
 	return filepath.Join(s.partitions[r.Partition].Dir, dirName, r.File), nil
 }
 
-// End removes the checkpoint with an ID, if it exists.
-func (s *Server) End(id string) error {
+// End removes the checkpoint with an ID, if it exists. If its backup was stored, the node keeps the
+// log after it, for a backup that continues it, and no longer the log after the one before.
+func (s *Server) End(id string, stored bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.served == nil || s.served.Id != id {
 		return nil
 	}
+	if stored {
+		s.retainLogs(s.after)
+		s.begun = nil
+	}
 	return s.end()
+}
+
+func indexesOf(begun *clusterpb.BackupBegun) (indexes []uint64) {
+	for _, p := range begun.Partitions {
+		indexes = append(indexes, p.Index)
+	}
+	return indexes
+}
+
+// retainLogs keeps the log after the served checkpoint, instead of that after the given indexes, if
+// there are any. If that is not possible, the next backup has files of the state.
+func (s *Server) retainLogs(instead []uint64) {
+	for i, p := range s.partitions {
+		replaced := uint64(0)
+		if len(instead) == len(s.partitions) {
+			replaced = instead[i]
+		}
+		if err := p.Journal.RetainLog(s.served.Partitions[i].Index, replaced); err != nil {
+			s.logger.Warn("cannot keep the log for the next backup", "partition", i, "error", err)
+		}
+	}
 }
 
 // Close waits until Begin has returned, and removes the checkpoint, if there is one. Later calls of

@@ -3,6 +3,7 @@ package backup
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
@@ -16,14 +17,14 @@ import (
 func serving(t *testing.T) (s *Server, dir string) {
 	t.Helper()
 	root := t.TempDir()
-	s = NewServer([]Partition{{Dir: root}})
+	s = NewServer([]Partition{{Dir: root}}, slog.Default())
 	s.pacer.applied = func() uint64 { return 0 }
 	dir = filepath.Join(root, dirName)
 	if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "file"), []byte("0123456789"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	s.served = &clusterpb.BackupBegun{Id: "id"}
-	s.expiry = time.AfterFunc(Lease, func() { _ = s.End("id") })
+	s.expiry = time.AfterFunc(Lease, func() { _ = s.End("id", false) })
 	return s, dir
 }
 
@@ -34,21 +35,21 @@ func exists(path string) bool {
 
 func TestServer_BeginIsRefused(t *testing.T) {
 	s, dir := serving(t)
-	if _, err := s.Begin(t.Context()); !errors.Is(err, ErrInProgress) {
+	if _, err := s.Begin(t.Context(), nil); !errors.Is(err, ErrInProgress) {
 		t.Errorf("while another is served: %v", err)
 	}
 	if err := s.Close(); err != nil || exists(dir) {
 		t.Errorf("the checkpoint is left after Close, %v", err)
 	}
-	if _, err := s.Begin(t.Context()); !errors.Is(err, ErrClosed) {
+	if _, err := s.Begin(t.Context(), nil); !errors.Is(err, ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
-	inMemory := NewServer([]Partition{{}})
-	if _, err := inMemory.Begin(t.Context()); !errors.Is(err, ErrInMemory) {
+	inMemory := NewServer([]Partition{{}}, slog.Default())
+	if _, err := inMemory.Begin(t.Context(), nil); !errors.Is(err, ErrInMemory) {
 		t.Errorf("in memory: %v", err)
 	}
 	inMemory.making.Lock() // as while a checkpoint is made
-	if _, err := inMemory.Begin(context.Background()); !errors.Is(err, ErrInProgress) {
+	if _, err := inMemory.Begin(context.Background(), nil); !errors.Is(err, ErrInProgress) {
 		t.Errorf("while another is made: %v", err)
 	}
 }
@@ -73,10 +74,10 @@ func TestServer_Read(t *testing.T) {
 			t.Errorf("%v: %q, %v", r, got, err)
 		}
 	}
-	if err := s.End("other"); err != nil || !exists(dir) {
+	if err := s.End("other", false); err != nil || !exists(dir) {
 		t.Errorf("the end of another checkpoint removes this one, %v", err)
 	}
-	if err := errors.Join(s.End("id"), s.End("id")); err != nil || exists(dir) {
+	if err := errors.Join(s.End("id", false), s.End("id", false)); err != nil || exists(dir) {
 		t.Errorf("the checkpoint is left after End, %v", err)
 	}
 }
@@ -103,7 +104,7 @@ func TestServer_LeaseExpires(t *testing.T) {
 func TestNewServer_RemovesOldCheckpoint(t *testing.T) {
 	s, dir := serving(t)
 	s.expiry.Stop() // the process is gone
-	NewServer(s.partitions)
+	NewServer(s.partitions, slog.Default())
 	if exists(dir) {
 		t.Error("the checkpoint is left")
 	}

@@ -50,6 +50,7 @@ type Checked struct {
 	snapshotIndex      uint64   // the index of the newest snapshot
 	bytesSinceSnapshot uint64   // bytes of the entries after it
 	writtenBytes       uint64   // bytes written since Open
+	retention          retention
 }
 
 // checksumsSize is the size of the two checksums at the end of Extensions.
@@ -301,6 +302,7 @@ func (c *Checked) handleWriteError(what string, err error) error {
 	err = fmt.Errorf("%s %s: %w", what, c.path, err)
 	if diskfile.IsFull(err) {
 		c.diskFull.Store(true)
+		c.Retain(nil, 0) // the room is needed
 		return err
 	}
 	return c.failStop.Fail(err)
@@ -340,7 +342,8 @@ func (c *Checked) prepareAppend(index uint64) error {
 	return c.deleteEntries(c.firstIndex(), c.tail.index)
 }
 
-// DeleteRange implements raft.LogStore, for ranges that include the first or the last entry.
+// DeleteRange implements raft.LogStore, for ranges that include the first or the last entry. Of a
+// range without the last entry, which Raft no longer needs, it keeps what Retain says.
 func (c *Checked) DeleteRange(first, last uint64) error {
 	if err := c.checkWritable(); err != nil {
 		return err
@@ -348,6 +351,9 @@ func (c *Checked) DeleteRange(first, last uint64) error {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
 	before := c.tail.index
+	if last < before {
+		last = c.removable(last)
+	}
 	err := c.deleteSurplus()
 	if err == nil {
 		err = c.deleteEntries(first, last)

@@ -1,0 +1,170 @@
+package journal
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"math"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tenuto-dev/tenuto/internal/frame"
+	"github.com/tenuto-dev/tenuto/journal/internal/entry"
+	"github.com/tenuto-dev/tenuto/journal/state"
+	"github.com/tenuto-dev/tenuto/proto/journalpb"
+)
+
+// An Entry is an entry of the log that has records.
+type Entry struct {
+	Index, Term uint64
+	// AppendedAt is when the leader appended it, by its wall clock.
+	AppendedAt time.Time
+
+	data []byte // encoded; see doc.go
+}
+
+// ErrNoEntries means that a log does not have all entries of a range.
+var ErrNoEntries = errors.New("the log does not have all of the entries")
+
+// WriteEntries writes the entries after an index up to another one, which this node has applied.
+// [ReadEntries] reads them.
+//
+// Errors: [ErrNoEntries]; a *DamagedError if an entry cannot be read; the error of ctx, of to, or
+// of the store.
+func (c *checkpoints) WriteEntries(ctx context.Context, to io.Writer, after, last uint64) error {
+	w := frame.NewWriter(to)
+	var buffer []byte
+	for index := after + 1; index <= last; index++ {
+		var log raft.Log
+		err := ctx.Err()
+		if err == nil {
+			err = c.logs.GetLog(index, &log)
+		}
+		if errors.Is(err, raft.ErrLogNotFound) {
+			return fmt.Errorf("%w: %d is missing", ErrNoEntries, index)
+		}
+		if err != nil {
+			return fmt.Errorf("copy entries: %w", err)
+		}
+		if log.Type != raft.LogCommand {
+			continue
+		}
+		buffer = binary.AppendUvarint(buffer[:0], log.Index)
+		buffer = binary.AppendUvarint(buffer, log.Term)
+		buffer = binary.AppendVarint(buffer, log.AppendedAt.UnixNano())
+		buffer = append(buffer, log.Data...)
+		if w.Frame(buffer); w.Err() != nil {
+			return w.Err()
+		}
+	}
+	return nil
+}
+
+// ReadEntries yields what WriteEntries has written, size bytes of it, in order. An error, which it
+// yields last, is a system error, or wraps state.ErrCorrupt.
+func ReadEntries(from io.Reader, size int64) iter.Seq2[*Entry, error] {
+	return func(yield func(*Entry, error) bool) {
+		r, before := frame.NewReader(from), uint64(0)
+		for size > 0 {
+			encoded, err := r.Frame(uint32(min(size, math.MaxInt32)))
+			var e *Entry
+			if err == nil {
+				size -= int64(len(encoded)) + frame.Overhead
+				e, err = decodeEntry(encoded)
+			}
+			if err == nil && e.Index <= before {
+				err = fmt.Errorf("entry %d follows %d", e.Index, before)
+			}
+			if _, failed := errors.AsType[*fs.PathError](err); err != nil && !failed {
+				err = fmt.Errorf("%w: %w", state.ErrCorrupt, err)
+			}
+			if err != nil {
+				yield(nil, fmt.Errorf("read entries: %w", err))
+				return
+			}
+			before = e.Index
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+var errTruncated = errors.New("an entry is truncated")
+
+func decodeEntry(b []byte) (*Entry, error) {
+	e := new(Entry)
+	for _, field := range []*uint64{&e.Index, &e.Term} {
+		value, n := binary.Uvarint(b)
+		if n <= 0 {
+			return nil, errTruncated
+		}
+		*field, b = value, b[n:]
+	}
+	nanos, n := binary.Varint(b)
+	if n <= 0 {
+		return nil, errTruncated
+	}
+	// The state keeps parts of the data.
+	e.AppendedAt, e.data = time.Unix(0, nanos), bytes.Clone(b[n:])
+	return e, nil
+}
+
+// Cut returns the latest cut that the entry records, 0 if it records none. The error wraps
+// state.ErrCorrupt.
+func (e *Entry) Cut() (cut uint64, err error) {
+	err = e.eachRecord(func(record *journalpb.Record) error {
+		cut = max(cut, record.GetMetadataChange().GetCut())
+		return nil
+	})
+	return cut, err
+}
+
+// eachRecord calls visit with each record of the entry.
+func (e *Entry) eachRecord(visit func(*journalpb.Record) error) error {
+	records, err := entry.Unpack(nil, e.data)
+	if err != nil {
+		return fmt.Errorf("entry %d: %w", e.Index, err)
+	}
+	for _, encoded := range records {
+		record := new(journalpb.Record)
+		if err := proto.Unmarshal(encoded, record); err != nil {
+			return fmt.Errorf("entry %d: decode record: %w", e.Index, err)
+		}
+		if err := visit(record); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// applyEntries applies committed entries to a machine, as every node does.
+func applyEntries(machine *state.Machine, entries iter.Seq2[*Entry, error]) error {
+	for e, err := range entries {
+		if err != nil {
+			return err
+		}
+		records, err := entry.Unpack(nil, e.data)
+		if err != nil {
+			return fmt.Errorf("entry %d: %w", e.Index, err)
+		}
+		for _, record := range records {
+			var failed *state.StoreError
+			// Any other error rejects the record, as it did or would have done on every node.
+			if _, err := machine.Apply(record); errors.Is(err, state.ErrCorrupt) || errors.As(err, &failed) {
+				return fmt.Errorf("entry %d: %w", e.Index, err)
+			}
+		}
+		if err := machine.Advance(e.Index, e.Term); err != nil {
+			return fmt.Errorf("entry %d: %w", e.Index, err)
+		}
+	}
+	return nil
+}
