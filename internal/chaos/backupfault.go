@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"time"
@@ -23,8 +24,9 @@ const (
 )
 
 // restoreBackup makes a full backup under load and then an incremental one. Half of the injections
-// kill the leader before the incremental one. Then it restores both to a directory of no node, and
-// records what is in there; see invariant S32.
+// kill the leader before the incremental one. Then it restores both to a directory of no node, half
+// of the time to a random point between the two if there is one, and records what is in there; see
+// invariant S32.
 func restoreBackup(ctx context.Context, s *injection) error {
 	f := s.fleet
 	f.backups++
@@ -34,20 +36,35 @@ func restoreBackup(ctx context.Context, s *injection) error {
 	}
 	s.onHeal(func(context.Context) error { return os.RemoveAll(dir) })
 	full, incremental := filepath.Join(dir, "full"), filepath.Join(dir, "incremental")
-	if _, err := f.backUp(ctx, host.BackupRequest{File: full}); err != nil {
+	beginFull, err := f.backUp(ctx, host.BackupRequest{File: full})
+	if err != nil {
 		return err
 	}
 	sleep(ctx, betweenBackups)
+	if f.template.Partitions > 1 { // its cut is a point between the two others
+		if _, err := f.backUp(ctx, host.BackupRequest{File: filepath.Join(dir, "between")}); err != nil {
+			return err
+		}
+	}
 	if s.random.IntN(2) == 0 {
 		if err := s.kill(s.leader); err != nil {
 			return err
 		}
 	}
-	begin, err := f.backUp(ctx, host.BackupRequest{File: incremental, Base: full})
+	begin, err := f.backUp(ctx, host.BackupRequest{File: incremental, Base: full, Points: s.random.IntN(2) == 0})
 	if err != nil {
 		return err
 	}
-	restored, err := f.readRestored(ctx, filepath.Join(dir, "restored"), full, incremental)
+	var until backup.Point
+	if s.random.IntN(2) == 0 {
+		if until, err = pointBetween(s.random, full, incremental); err != nil {
+			return err
+		}
+	}
+	if until.Index > 0 {
+		begin = beginFull
+	}
+	restored, err := f.readRestored(ctx, filepath.Join(dir, "restored"), until, full, incremental)
 	if err != nil {
 		return err
 	}
@@ -74,8 +91,30 @@ func (f *fleet) backUp(ctx context.Context, request host.BackupRequest) (begin t
 	}
 }
 
-// readRestored restores backups to a directory and returns what is in there.
-func (f *fleet) readRestored(ctx context.Context, dir string, names ...string) (restored evidence.Replica, err error) {
+// pointBetween returns a point between a full backup and the incremental one after it, none if there
+// is none.
+func pointBetween(random *rand.Rand, full, incremental string) (point backup.Point, err error) {
+	var ends [2]uint64
+	hasPoints := false
+	for i, name := range []string{full, incremental} {
+		file, err := os.Open(name)
+		if err != nil {
+			return point, err
+		}
+		info, err := backup.ReadInfo(file)
+		if err = errors.Join(err, file.Close()); err != nil {
+			return point, err
+		}
+		ends[i], hasPoints = info.Partitions[0].Index, info.HasPoints()
+	}
+	if hasPoints {
+		point.Index = ends[0] + random.Uint64N(ends[1]-ends[0])
+	}
+	return point, nil
+}
+
+// readRestored restores backups to a directory, up to a point, and returns what is in there.
+func (f *fleet) readRestored(ctx context.Context, dir string, until backup.Point, names ...string) (restored evidence.Replica, err error) {
 	var files []io.Reader
 	for _, name := range names {
 		file, err := os.Open(name)
@@ -85,7 +124,7 @@ func (f *fleet) readRestored(ctx context.Context, dir string, names ...string) (
 		defer file.Close()
 		files = append(files, file)
 	}
-	target := backup.Target{Dir: dir, NodeID: "restored", Logger: slog.New(slog.DiscardHandler)}
+	target := backup.Target{Dir: dir, NodeID: "restored", Until: until, Logger: slog.New(slog.DiscardHandler)}
 	if _, err := backup.Restore(ctx, target, files...); err != nil {
 		return restored, err
 	}

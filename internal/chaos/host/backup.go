@@ -22,7 +22,10 @@ import (
 )
 
 // A BackupRequest names the file of a new backup and, for an incremental one, that of its base.
-type BackupRequest struct{ File, Base string }
+type BackupRequest struct {
+	File, Base string
+	Points     bool // backup.Options.Points
+}
 
 // handleBackups makes backups with the client of a node. Backups that fail leave no file.
 func handleBackups(mux *http.ServeMux, client *cluster.Client) {
@@ -41,7 +44,7 @@ func handleBackups(mux *http.ServeMux, client *cluster.Client) {
 }
 
 func (r *BackupRequest) write(ctx context.Context, client *cluster.Client) (err error) {
-	var options backup.Options
+	options := backup.Options{Points: r.Points}
 	if r.Base != "" {
 		base, err := os.Open(r.Base)
 		if err != nil {
