@@ -27,7 +27,7 @@ const (
 	// that has the files of the latest one may be the cause.
 	incrementsTries = 3
 	// beginTimeout bounds the making of a checkpoint, which waits for all partitions.
-	// It also waits for a copy of the log, of up to 1 GiB.
+	// It also waits for a copy of the log, of up to 2 GiB.
 	beginTimeout = 3 * time.Minute
 	// pointInterval is how often a point to restore to is recorded.
 	pointInterval = 10 * time.Second

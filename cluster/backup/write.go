@@ -39,7 +39,7 @@ type Options struct {
 	// Base makes an incremental backup: it has only what is not in that backup or in those that it
 	// continues. For each partition, that is either the entries of the log since the base, or the
 	// files of the state that are new, whichever is smaller. A node keeps the log after the latest
-	// backups of it for at most 8 days, and while it has at most 1 GiB, divided by the number of
+	// backups of it for at most 8 days, and while it has at most 2 GiB, divided by the number of
 	// partitions. If Node is "", the node of the base is asked; another node shares no files with
 	// it. If nothing is shared, the backup is a full one: its Info.Base is "". Defaults to none: a
 	// full backup.
