@@ -91,8 +91,8 @@ func (f *fleet) backUp(ctx context.Context, request host.BackupRequest) (begin t
 	}
 }
 
-// pointBetween returns a point between a full backup and the incremental one after it, none if there
-// is none.
+// pointBetween returns a point between a full backup and the incremental one after it, none if
+// there is none.
 func pointBetween(random *rand.Rand, full, incremental string) (point backup.Point, err error) {
 	var ends [2]uint64
 	hasPoints := false
