@@ -123,7 +123,8 @@ func later(a, b time.Time) time.Time {
 
 // AddMember adds a node. It must be called on the leader. The node gets a vote as soon as it has
 // caught up, if Config.Voters allows that. AddMember returns when the node has been added without a
-// vote; repeating it for such a node is no error.
+// vote. Repeating it for a node of the same identity and address is no error, also after the node
+// has got its vote: it may not have heard of the first call.
 //
 // Errors: *DirectoryError, ErrMember, ErrRemoved, ErrAddressTaken, ErrMembershipChanging,
 // ErrNotLeader, ErrUnknownOutcome, ErrClosed, or ctx's, after which it may be added or not.
@@ -171,7 +172,7 @@ func (m *membership) checkAdd(p Peer, answers bool) error {
 		return ErrRemoved
 	case server != nil && hasOtherDirectory(server, p):
 		return &DirectoryError{Node: p.Node, Identity: p.Identity, Recorded: peer.IdentityOf(server)}
-	case server != nil && server.Suffrage == raft.Voter:
+	case server != nil && server.Suffrage == raft.Voter && (peer.IdentityOf(server) == "" || !m.hasAddress(p)):
 		return ErrMember
 	case m.isAddressTaken(p) && !answers:
 		return ErrAddressTaken

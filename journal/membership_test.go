@@ -52,6 +52,39 @@ func votersOf(j *Journal) (voters []string) {
 	return voters
 }
 
+// A node may not hear that it was added, and get its vote before it asks again. That is no error,
+// but another node with its name is rejected.
+func TestAddMember_AgainAfterVote(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
+		g := newTestCluster(t, nil)
+		leader := g.nodes[g.leader(t)]
+		j, p := openJoiningNode(t, g, "n4")
+		p.Identity = j.Identity()
+		add := func(p Peer) error {
+			return changeMembers(t, func(ctx context.Context) error { return leader.AddMember(ctx, p) })
+		}
+		if err := add(p); err != nil {
+			t.Fatal(err)
+		}
+		waittest.Eventually(t, "four votes", func() bool { return len(votersOf(leader)) == 4 })
+		if err := add(p); err != nil {
+			t.Errorf("again: %v", err)
+		}
+		moved, other := p, p
+		moved.Address = "at-another"
+		other.Identity = ""
+		if err := add(moved); !errors.Is(err, ErrMember) {
+			t.Errorf("another address: %v", err)
+		}
+		if _, ok := errors.AsType[*DirectoryError](add(other)); !ok {
+			t.Error("another directory was accepted")
+		}
+		if len(votersOf(leader)) != 4 {
+			t.Errorf("voters %v", votersOf(leader))
+		}
+	})
+}
+
 func TestAddMember_VotesOnceCaughtUp(t *testing.T) {
 	waittest.InSynctest(t, func(t *testing.T) {
 		g := newTestCluster(t, nil)
