@@ -31,7 +31,7 @@ func startLongHistory(ctx context.Context, t *testing.T, client *Client, id stri
 
 // No answer is much larger than a page, and the pages together are the history.
 func TestHistory_ReadInPages(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	nodes := startPeers(t, 3)
 	ctx, leader := testContext(t), leaderOf(t, nodes)
 	startLongHistory(ctx, t, leader.Client(), "long")
@@ -69,7 +69,7 @@ func TestHistory_ReadInPages(t *testing.T) {
 
 // Calls release their reservations when they end.
 func TestAnswerLimiter_ManyHistoryReadersAreServed(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	nodes := startPeers(t, 3)
 	ctx, leader := testContext(t), leaderOf(t, nodes)
 	startLongHistory(ctx, t, leader.Client(), "long")

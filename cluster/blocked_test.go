@@ -82,6 +82,7 @@ func expectOthersServed(t *testing.T, client *Client, name string) {
 
 // Each node leads in turn and meets the blocked instance, because the message is repeated.
 func TestBlockedInstance_ClusterContinues(t *testing.T) {
+	t.Parallel()
 	b := newCodeBlocker(t)
 	nodes := startPeersWith(t, 3, append(definitions(), blockedOrchestration.Bind(b.body))...)
 	client := dialNodes(t, DialConfig{}, nodes...)
@@ -175,6 +176,7 @@ func TestBlockedInstance_IsHungUntilCodeGoesOn(t *testing.T) {
 }
 
 func TestBlockedInstance_NodeStops(t *testing.T) {
+	t.Parallel()
 	for name, stop := range map[string]func(*Node) error{
 		"close": (*Node).Close,
 		"stop":  func(n *Node) error { return n.Stop(context.Background()) },

@@ -18,6 +18,7 @@ func sleeperBody(ctx *replay.Context, d time.Duration) (string, error) {
 // The wall clocks of all nodes but the first leader are wrong, then that one is too, and every node
 // leads once.
 func TestClusterTime_TimersNeverFireEarly(t *testing.T) {
+	t.Parallel()
 	for _, step := range []time.Duration{time.Hour + time.Minute, 26 * time.Hour, -time.Hour, -26 * time.Hour} {
 		t.Run(step.String(), func(t *testing.T) {
 			var steps [3]atomic.Int64

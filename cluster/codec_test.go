@@ -125,6 +125,7 @@ func containsCanary(m proto.Message) bool {
 }
 
 func TestCodec_HidesPayloadsOnDiskAndWire(t *testing.T) {
+	t.Parallel()
 	tokens := make(chan string, 10)
 	nodes, dirs, seen := startWithCodec(t, tokens)
 	ctx := testContext(t)

@@ -160,6 +160,7 @@ func TestVerify_EqualReplicas(t *testing.T) {
 // An event that differs on a minority is found by a round, named, and repaired, whichever node
 // leads.
 func TestVerify_RepairsMinority(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name           string
 		nodes, altered int
@@ -220,6 +221,7 @@ func follower(t *testing.T, nodes []*Node) *Node {
 // A quarantine ends only when the replica is like the others: here it is altered again after the
 // first repair.
 func TestRepair_IsVerified(t *testing.T) {
+	t.Parallel()
 	var repairs atomic.Int64
 	var repaired func()
 	var sound func() bool
@@ -279,6 +281,7 @@ func expectQuarantineShown(t *testing.T, leader, victim *Node, id string) {
 // While a replica is repaired, calls to its neighbors and to the instance itself go on, and nothing
 // that was acknowledged is lost.
 func TestRepair_UnderLoad(t *testing.T) {
+	t.Parallel()
 	nodes, _ := startCompared(t, 3)
 	victim, client := follower(t, nodes), nodes[0].Client()
 	stop, acked := make(chan struct{}), make([]int, 4)
@@ -344,6 +347,7 @@ func TestVerify_WithoutAVoter(t *testing.T) {
 // While a member runs a build that does not know comparisons, nothing is compared, quarantined or
 // signed. When it runs this build, the round goes on.
 func TestVerify_MixedBuilds(t *testing.T) {
+	t.Parallel()
 	peers := loopbackPeers(t, 3)
 	nodes := make([]*Node, len(peers))
 	configs := make([]Config, len(peers))
@@ -382,6 +386,7 @@ func TestVerify_MixedBuilds(t *testing.T) {
 
 // While a replica is quarantined, its node answers no read of the instance, and does not lead.
 func TestQuarantine_NodeDoesNotServe(t *testing.T) {
+	t.Parallel()
 	nodes, _ := startCompared(t, 3)
 	leader := leaderOf(t, nodes)
 	victim := nodes[0]
@@ -413,6 +418,7 @@ func TestQuarantine_NodeDoesNotServe(t *testing.T) {
 // Of two replicas that differ, none is right: the instance is stopped until an operator accepts
 // one.
 func TestVerify_TieStopsInstance(t *testing.T) {
+	t.Parallel()
 	nodes, _ := startCompared(t, 2)
 	alter(t, nodes, nodes[1], "waits2", changeEvent(t, 1))
 	status := verify(t, nodes[0].Client())
@@ -502,6 +508,7 @@ func expectRepaired(t *testing.T, voters []*Node) {
 
 // A replica that is quarantined can be accepted, and then it is not quarantined any more.
 func TestAccept_QuarantinedReplica(t *testing.T) {
+	t.Parallel()
 	nodes, logs := startCompared(t, 3)
 	for i, node := range nodes[1:] { // all three differ
 		alter(t, nodes, node, "waits2", func(instance *journalpb.InstanceSnapshot) {
@@ -535,6 +542,7 @@ func TestAccept_QuarantinedReplica(t *testing.T) {
 // If the replicas of all voters are quarantined, they differ from none that is used: what they have
 // is compared again.
 func TestQuarantine_OfAllVotersEnds(t *testing.T) {
+	t.Parallel()
 	nodes, logs := startCompared(t, 3)
 	// A replica may be repaired, or the leader hand over, before the last one is quarantined.
 	eventually(t, "the replicas of all voters were quarantined at once", func() bool {
@@ -584,18 +592,20 @@ func TestRecover_NamesQuarantinedReplicas(t *testing.T) {
 func TestRepair_ProofsDoNotWaitForAll(t *testing.T) {
 	var repairs atomic.Int64
 	var during func(repair int64)
-	nodes, _ := startComparedWith(t, 3, harness.Overrides{RepairStep: func(step string) {
+	// The leader that the proofs wait for must not change.
+	nodes, _ := startComparedWith(t, 3, harness.Overrides{HeartbeatTimeout: 2 * time.Second, RepairStep: func(step string) {
 		if step == comparison.StepPaused {
 			during(repairs.Add(1))
 		}
 	}})
 	leader, victim := leaderOf(t, nodes), follower(t, nodes)
+	verify(t, leader.Client()) // so that roots are signed
 	var callers sync.WaitGroup
 	var answered atomic.Int64
 	ctx, full := testContext(t), make(chan struct{})
 	closeFull := sync.OnceFunc(func() { close(full) })
-	call := func() {
-		_, err := leader.partitions[0].comparing.Load().Prove(ctx, "ended0", 1, 1)
+	call := func(comparing *comparison.Leader) {
+		_, err := comparing.Prove(ctx, "ended0", 1, 1)
 		switch {
 		case err == nil:
 			answered.Add(1)
@@ -607,20 +617,16 @@ func TestRepair_ProofsDoNotWaitForAll(t *testing.T) {
 	}
 	during = func(repair int64) {
 		switch repair {
-		case 1: // callers are added until no more may wait
-			for {
-				select {
-				case <-full:
-					return
-				default:
-					callers.Go(call)
-				}
+		case 1: // one more than may wait
+			comparing := leaderOf(t, nodes).partitions[0].comparing.Load()
+			for range 65 {
+				callers.Go(func() { call(comparing) })
 			}
+			<-full
 		case 2:
 			eventually(t, "the 64 proofs that waited are answered", func() bool { return answered.Load() >= 64 })
 		}
 	}
-	verify(t, leader.Client()) // so that roots are signed
 	alter(t, nodes, victim, "ended2", changeEvent(t, 4))
 	alter(t, nodes, victim, "ended3", changeEvent(t, 4))
 	eventually(t, "a round finds both", func() bool { return len(verify(t, nodes[0].Client()).Differences) > 0 })

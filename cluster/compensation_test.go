@@ -75,6 +75,7 @@ func readLines(t *testing.T, name string) []string {
 // The process is killed in each step of the compensation: earlier steps are not repeated, that step
 // is retried, and the rest follows in order.
 func TestCompensation_RunsOnceInReverseAcrossKills(t *testing.T) {
+	t.Parallel()
 	order := []string{"car", "hotel", "flight"}
 	for killed, what := range order {
 		t.Run("killed while giving back the "+what, func(t *testing.T) {

@@ -62,7 +62,7 @@ func (t *tokensByInstance) endConcurrently(ctx context.Context, client *Client, 
 // However an instance ends, and whichever node leads, it has one terminal event, which is the
 // last.
 func TestConcurrentEnds_OneTerminalEventIsLast(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	const instances = 24
 	d := new(tokensByInstance)
 	nodes := startPeersWith(t, 3, d.definitions()...)

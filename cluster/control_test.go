@@ -468,6 +468,7 @@ func TestTerminateExisting_ReplacesRunOnce(t *testing.T) {
 }
 
 func TestDeadline_CancelsRunOnNextLeader(t *testing.T) {
+	t.Parallel()
 	nodes := startPeersWith(t, 3, definitions()...)
 	ctx, client := testContext(t), dialNodes(t, DialConfig{}, nodes...)
 	eventually(t, "the cluster speaks the protocol of deadlines", func() bool {

@@ -122,6 +122,7 @@ func countEventsOfAll(t *testing.T, client *Client, id string, holds func(histor
 // Five calls lose their answers while 600 other events are recorded and the instance continues as
 // new 200 times: more than the request IDs that an execution takes over.
 func TestRetriedCall_RecordedOnceAfterManyEvents(t *testing.T) {
+	t.Parallel()
 	single := startNewestProtocol(t, Config{Definitions: tallyDefinitions()})
 	peers := startPeersWith(t, 3, tallyDefinitions()...)
 	leader := leaderOf(t, peers)

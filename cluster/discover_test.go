@@ -155,6 +155,7 @@ func (d *discoveringCluster) awaitRounds(i int, known ...int) {
 // Three nodes without a list of each other found one cluster, once all three run. A fourth joins
 // it, which it could not do before. The order of starts does not matter.
 func TestDiscover_FoundsOneCluster(t *testing.T) {
+	t.Parallel()
 	for _, secure := range []bool{false, true} {
 		t.Run(fmt.Sprintf("TLS %v", secure), func(t *testing.T) {
 			t.Parallel()
@@ -178,6 +179,7 @@ func TestDiscover_FoundsOneCluster(t *testing.T) {
 // Nodes are restarted, with other addresses, at any time of the founding. There is one cluster in
 // the end, with all nodes.
 func TestDiscover_RestartsWhileFounding(t *testing.T) {
+	t.Parallel()
 	for restarted := range 3 {
 		t.Run(fmt.Sprint("t-", restarted), func(t *testing.T) {
 			t.Parallel()
@@ -251,6 +253,7 @@ func TestDiscover_JoinsClusterThatExists(t *testing.T) {
 // All nodes stop and start with other addresses, and then with each other's. They find each other
 // although each log has the old addresses, and what was acknowledged is there.
 func TestDiscover_AllAddressesChangeAtOnce(t *testing.T) {
+	t.Parallel()
 	for _, secure := range []bool{false, true} {
 		t.Run(fmt.Sprintf("TLS %v", secure), func(t *testing.T) {
 			t.Parallel()
@@ -284,6 +287,7 @@ func TestDiscover_AllAddressesChangeAtOnce(t *testing.T) {
 // A node is removed, and another one joins at its address. It is not found with Discover, so it
 // does not introduce itself. The others have learned of the removed node at that address.
 func TestDiscover_ReplacementTakesOverAddress(t *testing.T) {
+	t.Parallel()
 	for _, partitions := range []int{1, 3} {
 		t.Run(fmt.Sprintf("%d partitions", partitions), func(t *testing.T) {
 			t.Parallel()
@@ -312,6 +316,7 @@ func TestDiscover_ReplacementTakesOverAddress(t *testing.T) {
 // A node that has lost its Dir and its address comes back by itself, if the settings say so. Its
 // lost directory is rejected from then on.
 func TestReplaceLostAfter_NodeComesBack(t *testing.T) {
+	t.Parallel()
 	for _, node := range []int{0, 3} { // a founding node, and one that has joined
 		t.Run(fmt.Sprint("t-", node), func(t *testing.T) {
 			t.Parallel()
@@ -385,6 +390,7 @@ func TestDial_Discover(t *testing.T) {
 // A function that ignores the end of its context does not keep a start, a client or a node from
 // ending.
 func TestDiscover_FunctionHangs(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	defer close(release)
 	hangs := func(context.Context) ([]string, error) { <-release; return nil, nil }

@@ -171,7 +171,7 @@ func resultOf[O any](t *testing.T, client *Client, id string) O {
 // The tenant of a client's call reaches everything that follows from it, on all nodes and in all
 // partitions, and after the leader of each partition has changed.
 func TestHeaders_ReachAllNodesAndPartitions(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	nodes := startShipmentNodes(t, 3, testPartitions, func(*Config) {})
 	setsTenant := func(ctx context.Context, call replay.ClientCall, next func(context.Context) error) error {
 		return next(tenantHeader.With(ctx, "acme"))

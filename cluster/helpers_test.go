@@ -143,20 +143,29 @@ func peerConfig(t testing.TB, peers []Peer, i int, definitions ...replay.Definit
 }
 
 // checkGoroutineLeaks fails the test if, at its end, goroutines of ours run that did not run when
-// it was called. Call it before anything is started.
+// it was called. Call it before anything is started. Not for parallel tests: TestMain checks what
+// they leave.
 func checkGoroutineLeaks(t *testing.T) {
 	t.Helper()
 	before := countGoroutines()
 	t.Cleanup(func() {
-		deadline := time.Now().Add(10 * time.Second)
-		for countGoroutines() > before {
-			if time.Now().After(deadline) {
-				t.Errorf("goroutines left:\n%s", goroutineStacks())
-				return
-			}
-			time.Sleep(5 * time.Millisecond)
+		if stacks := goroutinesLeft(before); stacks != "" {
+			t.Errorf("goroutines left:\n%s", stacks)
 		}
 	})
+}
+
+// goroutinesLeft waits until no more goroutines run than before. It returns the stacks if more
+// remain.
+func goroutinesLeft(before int) string {
+	deadline := time.Now().Add(10 * time.Second)
+	for countGoroutines() > before {
+		if time.Now().After(deadline) {
+			return goroutineStacks()
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return ""
 }
 
 // countGoroutines counts goroutines other than those of the testing package.

@@ -38,7 +38,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(m.Run())
+	before := countGoroutines()
+	code := m.Run()
+	if stacks := goroutinesLeft(before); code == 0 && stacks != "" {
+		fmt.Fprintf(os.Stderr, "goroutines left by parallel tests:\n%s\n", stacks)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 type nodeProcessConfig struct {
@@ -477,6 +483,7 @@ func (p *nodeProcess) history(id string) (events []string) {
 }
 
 func TestKilledLeader_ThousandInstancesFinish(t *testing.T) {
+	t.Parallel()
 	const instances = 1000
 	peers := loopbackPeers(t, 3)
 	processes := map[string]*nodeProcess{}
@@ -568,6 +575,7 @@ func sameReports(a, b []instanceReport) bool {
 // A node that is killed at any step of a repair is repaired after its restart, or by the next
 // leader; meanwhile, calls go on. The leader must not change before the step at which it is killed.
 func TestRepair_NodeIsKilledAtEachStep(t *testing.T) {
+	t.Parallel()
 	const loadOfStep = 20
 	peers := loopbackPeers(t, 3)
 	processes, configs := map[string]*nodeProcess{}, map[string]nodeProcessConfig{}

@@ -122,7 +122,7 @@ func TestReadKV_AcrossContinueAsNewRestartAndEnd(t *testing.T) {
 
 // Leaders of all partitions change between updates; every node knows the attributes.
 func TestAttributes_ListedDespiteFailovers(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	f := newTestClusterWith(t, 3, func(c *Config) {
 		c.Definitions, c.Partitions = []replay.Definition{warehouseDefinition()}, testPartitions
 	})

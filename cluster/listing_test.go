@@ -104,7 +104,7 @@ var orderKeys = map[string]func(*Status) time.Time{
 // Other instances begin, end and are purged meanwhile. The others appear once in every order, on
 // every client.
 func TestList_PagesInEveryOrderWhileInstancesChange(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	f := startPartitions(t, probeDefinitions()...)
 	client := f.anyNode().Client()
 	probes := make(map[string]string)

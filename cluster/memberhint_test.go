@@ -8,7 +8,7 @@ import (
 // While a node is down, another one joins and leads. The returning node does not know it, and would
 // reject its connections forever.
 func TestMemberHint_ReturningNodeFollowsNewMember(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	trusted := newAuthority(t)
 	nodes, _ := startWithTLS(t, trusted, nil)
 	ctx := testContext(t)

@@ -193,7 +193,7 @@ func expectRemoved(t *testing.T, node *Node) {
 }
 
 func TestMembership_GrowsAndShrinksUnderLoad(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	f := newTestCluster(t, 3)
 	f.leader()
 	stop := f.startLoad()
@@ -327,6 +327,7 @@ func TestMembership_FindsMovedMember(t *testing.T) {
 }
 
 func TestMembers_ShowWhoAnswersLeader(t *testing.T) {
+	t.Parallel()
 	f := newTestCluster(t, 3)
 	leader := f.leader()
 	client := dialNodes(t, DialConfig{}, f.all()...)

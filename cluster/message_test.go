@@ -92,7 +92,7 @@ func TestSendTo_OtherPartitions(t *testing.T) {
 // Every receiver records each message once, while the leaders of all partitions change again and
 // again.
 func TestSendTo_RecordedOnceDespiteFailovers(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	f := newTestClusterWith(t, 3, func(c *Config) { c.Definitions = messageDefinitions() })
 	const each = 32 // to a collector and from a sendNoteser
 	ctx, client := testContext(t), f.anyNode().Client()
@@ -162,7 +162,7 @@ func TestSendTo_ChildStartedInOtherPartition(t *testing.T) {
 
 // Receivers that wait for code delay no other messages, and get theirs when the code is there.
 func TestSendTo_ReceiversWaitForCode(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	old := replay.Orchestration[int, []int]("old-collector")
 	all := append(messageDefinitions(), old.Bind(func(ctx *replay.Context, _ int) ([]int, error) {
 		n, err := note.Wait(ctx)

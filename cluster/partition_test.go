@@ -164,7 +164,7 @@ func (c *testCluster) expectState(id string, want State) {
 }
 
 func TestCrossPartition_Children(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	f := startPartitions(t, parentDefinitions()...)
 	ctx := testContext(t)
 	// Parents in every partition, each with a child in every partition.
@@ -188,7 +188,7 @@ func TestCrossPartition_Children(t *testing.T) {
 }
 
 func TestCrossPartition_ParentCloseEndsChildren(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	f := startPartitions(t, parentDefinitions()...)
 	ctx := testContext(t)
 	client := f.anyNode().Client()
@@ -293,6 +293,7 @@ func (c *testCluster) makeLeader(partition int, id string) {
 }
 
 func TestList_CoversAllPartitions(t *testing.T) {
+	t.Parallel()
 	f := startPartitions(t, definitions()...)
 	ctx := testContext(t)
 	const many = 57
@@ -375,6 +376,7 @@ func TestBalancer_SpreadsLeadersOfCluster(t *testing.T) {
 // Nodes are killed repeatedly while parents and children run. Every result is right, and all nodes
 // end with the same histories.
 func TestCrossPartition_ChildrenSurviveNodeLoss(t *testing.T) {
+	t.Parallel()
 	f := startPartitions(t, parentDefinitions()...)
 	ctx := testContext(t)
 	f.awaitBalanced()
@@ -477,6 +479,7 @@ func TestStop_TransfersAllLeaderships(t *testing.T) {
 
 // Everything continues after all nodes were down.
 func TestPartitions_RecoverFromDisk(t *testing.T) {
+	t.Parallel()
 	f := startPartitions(t, parentDefinitions()...)
 	ctx := testContext(t)
 	if _, err := StartRun(ctx, f.anyNode().Client(), parentOrchestration, "parent", "waits child"); err != nil {
@@ -505,6 +508,7 @@ func TestPartitions_RecoverFromDisk(t *testing.T) {
 // A joining node becomes a member of every partition, and a removed node of none, even if the call
 // reached only the first partition.
 func TestMembership_SameInAllPartitions(t *testing.T) {
+	t.Parallel()
 	f := startPartitions(t, definitions()...)
 	ctx := testContext(t)
 	joining := f.joiningConfig("n4")
@@ -556,6 +560,7 @@ func TestMembership_SameInAllPartitions(t *testing.T) {
 // One of four nodes is down. A second one is removed, and still votes in each partition until that
 // has removed it: without it, two of four are no majority.
 func TestMembership_RemovedNodeVotesUntilRemovedFromAll(t *testing.T) {
+	t.Parallel()
 	f := startPartitionsWith(t, testPartitions, time.Hour, definitions()...)
 	ctx := testContext(t)
 	joining := f.joiningConfig("n4")
@@ -611,6 +616,7 @@ func TestPartitions_LostDirectoryIsNotRecreated(t *testing.T) {
 // The leader of a child's partition is lost when the child's end is committed and before it is
 // reported: the parent's leader finds the end in its own replica.
 func TestCrossPartition_FindsChildEndAfterLeaderLoss(t *testing.T) {
+	t.Parallel()
 	f := startPartitionsWith(t, testPartitions, time.Hour, parentDefinitions()...) // so that no leader moves
 	ctx := testContext(t)
 	f.makeLeader(partitionOfID("parent"), "n2")

@@ -16,7 +16,7 @@ import (
 // TestRemoteClient_SurvivesReplacementOfAllNodes replaces all nodes of a cluster, twice, each as
 // soon as all clients know the new one. Some clients make no call that could return the members.
 func TestRemoteClient_SurvivesReplacementOfAllNodes(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	f := newTestCluster(t, 3)
 	ctx := testContext(t)
 	clients := map[string]*Client{"idle-one-address": dialNodes(t, DialConfig{}, f.all()[0])}

@@ -146,7 +146,7 @@ func TestRemoteWorker_Placement(t *testing.T) {
 // A worker keeps running an attempt while the leader changes. The next leader gets its result, and
 // one completion is recorded for each activity.
 func TestRemoteWorker_ResultsReachNextLeader(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	nowhere, w := newAttemptRecorder(), newAttemptRecorder()
 	peers := loopbackPeers(t, 3)
 	var nodes []*Node

@@ -97,6 +97,7 @@ func recordInstance(t *testing.T, journals []*journal.Journal, id string) {
 
 // A node fetches what it has lost over Raft connections, so that it is accepted under its own ID.
 func TestRepair_NodeFetchesLostStateOverTLS(t *testing.T) {
+	t.Parallel()
 	const lost = 2 // the last one to be started
 	var dirs []string
 	nodes, _ := startWithTLS(t, newAuthority(t), func(i int, config *Config) {

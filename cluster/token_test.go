@@ -48,7 +48,7 @@ func forgedToken(t *testing.T, cluster string) string {
 }
 
 func TestJoinToken_RequiredToJoin(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	f := newTestClusterWith(t, 1, requireJoinToken)
 	leader := f.leader()
 	other := startNode(t, peerConfig(t, loopbackPeers(t, 1), 0, definitions()...)) // with the same name

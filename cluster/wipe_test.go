@@ -34,6 +34,7 @@ func closeNode(t *testing.T, node *Node) {
 // A follower is stopped; the leader and the other follower acknowledge 20 starts and are stopped.
 // Then the other follower loses its Dir, and both followers are started before the leader.
 func TestWipedDir_LosesNothing(t *testing.T) {
+	t.Parallel()
 	for _, partitions := range []int{1, 3} {
 		for _, secure := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d partitions, TLS %v", partitions, secure), func(t *testing.T) {
@@ -46,6 +47,7 @@ func TestWipedDir_LosesNothing(t *testing.T) {
 
 // A Dir with missing files is rejected with an instruction, and destroys nothing either.
 func TestDamagedDir_LosesNothing(t *testing.T) {
+	t.Parallel()
 	raftFiles := func(dir string) []string { return []string{dir + "/raft.db", dir + "/raft.stable"} }
 	except := func(retained ...string) func(t *testing.T, dir string) []string {
 		return func(t *testing.T, dir string) (names []string) {
@@ -207,6 +209,7 @@ func recordOnMajority(t *testing.T, partitions int, secure bool) (ctx context.Co
 
 // A joined node that has lost its Dir is not accepted under its ID until the new Dir is adopted.
 func TestWipedDir_JoinedNodeIsRejected(t *testing.T) {
+	t.Parallel()
 	f := newTestCluster(t, 3)
 	f.leader()
 	config := f.joiningConfig("n4")
@@ -231,6 +234,7 @@ func TestWipedDir_JoinedNodeIsRejected(t *testing.T) {
 // A Dir in use cannot be replaced: the node keeps its vote. After the node was stopped, another Dir
 // is adopted.
 func TestAdoptNode_RejectsLiveNode(t *testing.T) {
+	t.Parallel()
 	ctx, f := testContext(t), newTestCluster(t, 3)
 	leader, nodes := f.leader(), f.all()
 	node := nodes[slices.IndexFunc(nodes, func(n *Node) bool { return n != leader })]
@@ -256,6 +260,7 @@ func TestAdoptNode_RejectsLiveNode(t *testing.T) {
 // A copy of a Dir at another address takes over nothing: that process fails, and the node whose Dir
 // was copied reports it.
 func TestCopiedDir_NodeFails(t *testing.T) {
+	t.Parallel()
 	t.Run("all nodes run", func(t *testing.T) { testCopiedDir(t, false) })
 	// The leader knows the first process before it hears of the other.
 	t.Run("the leader alone hears of the copy", func(t *testing.T) { testCopiedDir(t, true) })

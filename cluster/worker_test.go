@@ -100,7 +100,7 @@ func nodesExcept(nodes []*Node, one *Node) []*Node {
 }
 
 func TestWorkers_RunActivitiesWhenLeaderIsFull(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	w := newAttemptRecorder()
 	nodes := startWorkers(t, 3, 2, w)
 	ctx := testContext(t)
@@ -180,7 +180,7 @@ func TestWorker_DrainsWhenStopping(t *testing.T) {
 // The worker may become the leader or work for it: either way the attempt continues, and is not
 // started twice.
 func TestWorker_AttemptSurvivesLeaderLoss(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	w := newAttemptRecorder()
 	nodes := startWorkers(t, 3, 2, w)
 	ctx := testContext(t)
@@ -311,7 +311,7 @@ func TestClientFrom_CallsFromActivitiesOnEveryNode(t *testing.T) {
 // An activity that waits for a call of its node when the node stops has not failed: another node
 // begins it again, also if it may have only one attempt.
 func TestClientFrom_StopOfNodeUsesUpNoAttempt(t *testing.T) {
-	checkGoroutineLeaks(t)
+	t.Parallel()
 	peers := loopbackPeers(t, 3)
 	begun := make(chan string, 10)
 	var nodes []*Node

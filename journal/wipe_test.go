@@ -279,11 +279,12 @@ func (o wipeOrder) run(t *testing.T, nodes int, loss dirLoss) {
 	}
 }
 
-// Three nodes: all 6 * 7 * 6 orders, of which a normal run takes every fourteenth.
+// Three nodes: all 6 * 7 * 6 orders, of which a normal run takes every fourteenth. With -race, the
+// tests of orders take a quarter of them: all run the same code.
 func TestWipe_EveryOrderOfThreeNodes(t *testing.T) {
 	orders := wipeOrders(3)
 	for n, o := range orders {
-		if n%(len(orders)/waittest.Repetitions(len(orders), 18)) == 0 {
+		if n%(len(orders)/waittest.Repetitions(len(orders), shorttest.SequentialRounds(18))) == 0 {
 			waittest.InSynctest(t, func(t *testing.T) { o.run(t, 3, dirLosses()[0]) })
 		}
 	}
@@ -293,7 +294,7 @@ func TestWipe_EveryOrderOfThreeNodes(t *testing.T) {
 func TestWipe_PartialLossOfThreeNodes(t *testing.T) {
 	orders := wipeOrders(3)
 	for k, loss := range dirLosses()[1:] {
-		for n := range waittest.Repetitions(len(orders), 6) {
+		for n := range waittest.Repetitions(len(orders), shorttest.SequentialRounds(6)) {
 			o := orders[((n*61+k)*7+3)%len(orders)]
 			waittest.InSynctest(t, func(t *testing.T) { o.run(t, 3, loss) })
 		}
@@ -344,7 +345,7 @@ func TestFounding_InterruptedFirstStartContinues(t *testing.T) {
 // Five nodes: some hundreds of the 120 * 31 * 120 orders, always the same.
 func TestWipe_SampledOrdersOfFiveNodes(t *testing.T) {
 	orders := wipeOrders(5)
-	for n := range waittest.Repetitions(400, 4) {
+	for n := range waittest.Repetitions(400, shorttest.SequentialRounds(4)) {
 		o := orders[(n*104729+7)%len(orders)]
 		waittest.InSynctest(t, func(t *testing.T) { o.run(t, 5, dirLosses()[0]) })
 	}
@@ -405,7 +406,7 @@ func TestWipe_WipedNodeDoesNotVote(t *testing.T) {
 func TestFounding_InterruptedFoundingContinues(t *testing.T) {
 	for _, wiped := range []bool{false, true} {
 		for step := range 12 {
-			if testing.Short() && step%4 != 0 {
+			if testing.Short() && step%4 != 0 || shorttest.Race && step%2 != 0 {
 				continue
 			}
 			waittest.InSynctest(t, func(t *testing.T) {
