@@ -100,7 +100,7 @@ func openCheckpoints(config *Config, machine *state.Machine, snapshots *snapshot
 	if err != nil {
 		config.Logger.Warn("cannot read what of the log to keep, so the next backup may be larger", "error", err)
 	}
-	c.logs.Retain(retained.after(time.Now()), c.bytesMax)
+	c.logs.Retain(retained.entries(), c.bytesMax)
 	return c
 }
 
@@ -191,15 +191,13 @@ func readRetained(dir string) (retained, error) {
 	return r, err
 }
 
-// after returns the indexes, ascending, that are not too old.
-func (r retained) after(now time.Time) (indexes []uint64) {
+// entries returns the entries to keep, in ascending order.
+func (r retained) entries() (kept []raftlog.Retained) {
 	for _, i := range r {
-		if now.Sub(i.Since) < retainedFor {
-			indexes = append(indexes, i.After)
-		}
+		kept = append(kept, raftlog.Retained{After: i.After, Until: i.Since.Add(retainedFor)})
 	}
-	slices.Sort(indexes)
-	return indexes
+	slices.SortFunc(kept, func(a, b raftlog.Retained) int { return cmp.Compare(a.After, b.After) })
+	return kept
 }
 
 // RetainLog keeps the entries after an index, so that [Journal.WriteEntries] can copy them later:
@@ -227,7 +225,7 @@ func (c *checkpoints) RetainLog(after, instead uint64) error {
 	if err != nil {
 		return fmt.Errorf("keep the log after entry %d: %w", after, err)
 	}
-	c.logs.Retain(r.after(now), c.bytesMax)
+	c.logs.Retain(r.entries(), c.bytesMax)
 	return nil
 }
 
