@@ -117,14 +117,27 @@ func decodeEntry(b []byte) (*Entry, error) {
 	return e, nil
 }
 
-// Cut returns the latest cut that the entry records, 0 if it records none. The error wraps
+// A CutRecord is a record of a cut in an entry. It has no effect if another epoch was the current
+// one.
+type CutRecord struct {
+	Cut uint64
+	// Epoch is that of the record, less the epochs that begin earlier in the entry.
+	Epoch int64
+}
+
+// Cuts returns the records of cuts in the entry, and how many epochs begin in it. The error wraps
 // state.ErrCorrupt.
-func (e *Entry) Cut() (cut uint64, err error) {
+func (e *Entry) Cuts() (cuts []CutRecord, epochs int64, err error) {
 	err = e.eachRecord(func(record *journalpb.Record) error {
-		cut = max(cut, record.GetMetadataChange().GetCut())
+		if record.GetEpoch() != nil {
+			epochs++
+		}
+		if c := record.GetMetadataChange(); c.GetCut() > 0 {
+			cuts = append(cuts, CutRecord{c.Cut, int64(c.Epoch) - epochs})
+		}
 		return nil
 	})
-	return cut, err
+	return cuts, epochs, err
 }
 
 // eachRecord calls visit with each record of the entry.

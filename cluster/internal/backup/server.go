@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -153,7 +154,7 @@ func (s *Server) makeCheckpoint(ctx context.Context) (*clusterpb.BackupBegun, er
 // tryCut makes a checkpoint at a new cut. It records the cut in all partitions while this node
 // waits for the recorded cut in each. The error is journal.ErrCutMissed if another cut may succeed.
 func (s *Server) tryCut(ctx context.Context) (*clusterpb.BackupBegun, error) {
-	begun := &clusterpb.BackupBegun{Id: NewID(), Time: time.Now().UnixNano(), Partitions: make([]*clusterpb.BackupPartition, len(s.partitions))}
+	begun := &clusterpb.BackupBegun{Id: NewID(), Partitions: make([]*clusterpb.BackupPartition, len(s.partitions))}
 	preparing, preparingCtx := errgroup.WithContext(ctx)
 	for _, p := range s.partitions {
 		if p.Dir == "" {
@@ -165,6 +166,7 @@ func (s *Server) tryCut(ctx context.Context) (*clusterpb.BackupBegun, error) {
 		return nil, err
 	}
 	begun.Cut = s.nextCut()
+	recorded := make([]int64, len(s.partitions)) // when: nothing in the backup is later
 	cutting, ctx := errgroup.WithContext(ctx)
 	for i, p := range s.partitions {
 		cutting.Go(func() error {
@@ -172,11 +174,16 @@ func (s *Server) tryCut(ctx context.Context) (*clusterpb.BackupBegun, error) {
 			begun.Partitions[i] = encode(at)
 			return err
 		})
-		cutting.Go(func() error { return p.RecordCut(ctx, begun.Cut) })
+		cutting.Go(func() error {
+			err := p.RecordCut(ctx, begun.Cut)
+			recorded[i] = time.Now().UnixNano()
+			return err
+		})
 	}
 	if err := cutting.Wait(); err != nil {
 		return nil, err
 	}
+	begun.Time = slices.Max(recorded)
 	first := s.partitions[0].Journal
 	begun.Lineage, begun.Protocol = lineage.Latest(first.Lineages()).GetId(), first.Protocol()
 	return begun, nil
