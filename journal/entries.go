@@ -30,14 +30,15 @@ type Entry struct {
 	data []byte // encoded; see doc.go
 }
 
-// ErrNoEntries means that a log does not have all entries of a range.
-var ErrNoEntries = errors.New("the log does not have all of the entries")
+// ErrNoEntries means that a log does not have all entries of a range, or that a quarantine ended in
+// it: a state from before that may be the damaged one, which no entry repairs.
+var ErrNoEntries = errors.New("the log does not have all changes of the state")
 
 // WriteEntries writes the entries after an index up to another one, which this node has applied.
 // [ReadEntries] reads them.
 //
-// Errors: [ErrNoEntries]; a *DamagedError if an entry cannot be read; the error of ctx, of to, or
-// of the store.
+// Errors: [ErrNoEntries]; a *DamagedError if an entry cannot be read, or one that wraps
+// state.ErrCorrupt; the error of ctx, of to, or of the store.
 func (c *checkpoints) WriteEntries(ctx context.Context, to io.Writer, after, last uint64) error {
 	w := frame.NewWriter(to)
 	var buffer []byte
@@ -56,6 +57,12 @@ func (c *checkpoints) WriteEntries(ctx context.Context, to io.Writer, after, las
 		if log.Type != raft.LogCommand {
 			continue
 		}
+		switch lifts, err := liftsQuarantine(log.Data); {
+		case err != nil:
+			return fmt.Errorf("copy entry %d: %w", index, err)
+		case lifts:
+			return fmt.Errorf("%w: a quarantine ended with entry %d", ErrNoEntries, index)
+		}
 		buffer = binary.AppendUvarint(buffer[:0], log.Index)
 		buffer = binary.AppendUvarint(buffer, log.Term)
 		buffer = binary.AppendVarint(buffer, log.AppendedAt.UnixNano())
@@ -65,6 +72,28 @@ func (c *checkpoints) WriteEntries(ctx context.Context, to io.Writer, after, las
 		}
 	}
 	return nil
+}
+
+// liftsQuarantine reports whether an encoded Entry ends the quarantine of a replica, which was then
+// repaired.
+func liftsQuarantine(data []byte) (bool, error) {
+	records, err := entry.Unpack(nil, data)
+	if err != nil {
+		return false, err
+	}
+	for _, encoded := range records {
+		if !entry.IsMetadataChange(encoded) { // nearly all
+			continue
+		}
+		record := new(journalpb.Record)
+		if err := proto.Unmarshal(encoded, record); err != nil {
+			return false, fmt.Errorf("decode record: %w: %w", state.ErrCorrupt, err)
+		}
+		if record.GetMetadataChange().GetLifted() != nil {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // ReadEntries yields what WriteEntries has written, size bytes of it, in order. An error, which it
@@ -149,7 +178,7 @@ func (e *Entry) eachRecord(visit func(*journalpb.Record) error) error {
 	for _, encoded := range records {
 		record := new(journalpb.Record)
 		if err := proto.Unmarshal(encoded, record); err != nil {
-			return fmt.Errorf("entry %d: decode record: %w", e.Index, err)
+			return fmt.Errorf("entry %d: decode record: %w: %w", e.Index, state.ErrCorrupt, err)
 		}
 		if err := visit(record); err != nil {
 			return err

@@ -151,6 +151,39 @@ func TestEntries_RestoreStateOfLaterCheckpoint(t *testing.T) {
 	}
 }
 
+// A repaired replica differs from what the entries make of an earlier state of it. So the entries
+// are not used if a quarantine has ended between the two.
+func TestWriteEntries_QuarantineEnded(t *testing.T) {
+	j := openJournal(t, Config{Dir: t.TempDir()})
+	awaitLeadership(t, j)
+	if err := j.RaiseProtocol(t.Context(), ComparisonProtocol); err != nil {
+		t.Fatal(err)
+	}
+	before := j.AppliedIndex()
+	if err := j.Quarantine(t.Context(), &journalpb.Quarantine{Instance: "i", Node: "n1"}); err != nil {
+		t.Fatal(err)
+	}
+	quarantined := j.AppliedIndex()
+	if err := j.WriteEntries(t.Context(), io.Discard, before, quarantined); err != nil {
+		t.Error(err)
+	}
+	if err := j.LiftQuarantine(t.Context(), "i", "n1"); err != nil {
+		t.Fatal(err)
+	}
+	lifted := j.AppliedIndex()
+	if err := j.RecordCut(t.Context(), j.Cut()+1); err != nil {
+		t.Fatal(err)
+	}
+	for _, after := range []uint64{before, quarantined, lifted - 1} {
+		if err := j.WriteEntries(t.Context(), io.Discard, after, j.AppliedIndex()); !errors.Is(err, ErrNoEntries) {
+			t.Errorf("entries after %d: %v", after, err)
+		}
+	}
+	if err := j.WriteEntries(t.Context(), io.Discard, lifted, j.AppliedIndex()); err != nil {
+		t.Error(err)
+	}
+}
+
 // More than the allowed bytes are not kept.
 func TestRetainLog_Bound(t *testing.T) {
 	j := openJournal(t, Config{Dir: t.TempDir(), SnapshotInterval: time.Hour, TrailingLogs: 3, RetainBytes: 100 << 10})
