@@ -98,7 +98,7 @@ func openCheckpoints(config *Config, machine *state.Machine, snapshots *snapshot
 	}
 	retained, err := readRetained(c.dir)
 	if err != nil {
-		config.Logger.Warn("cannot read what of the log to keep, so the next backup may be larger", "error", err)
+		config.Logger.Warn("cannot read which log entries to keep, so the next backup may be larger", "error", err)
 	}
 	c.logs.Retain(retained.entries(), c.bytesMax)
 	return c
@@ -163,8 +163,8 @@ func (c *checkpoints) CheckpointAtCut(ctx context.Context, cut uint64, dir strin
 const (
 	// retainedFile is the file with what RetainLog keeps, in Config.Dir.
 	retainedFile = "retained"
-	// retainedFor is how long RetainLog keeps entries: a day more than it is until the next weekly
-	// backup.
+	// retainedFor is how long RetainLog keeps entries: a day longer than the week between weekly
+	// backups.
 	retainedFor = 8 * 24 * time.Hour
 	// retainedMax bounds the indexes that RetainLog has to remember.
 	retainedMax = 4
@@ -201,9 +201,10 @@ func (r retained) entries() (kept []raftlog.Retained) {
 }
 
 // RetainLog keeps the entries after an index, so that [Journal.WriteEntries] can copy them later:
-// for 8 days, and while they have at most Config.RetainBytes. It replaces an earlier index, 0 for
-// none, and is remembered in Config.Dir. Of more than four indexes it drops the oldest. A full disk
-// ends it. The error is a system error; nothing has changed then.
+// for 8 days, and while they have at most Config.RetainBytes. The index replaces an earlier one,
+// instead; 0 for none. The indexes are stored in Config.Dir; of more than four, the lowest are
+// dropped. After a write to a full disk nothing is kept until the next call or start. The error is
+// a system error; nothing has changed then.
 func (c *checkpoints) RetainLog(after, instead uint64) error {
 	c.retaining.Lock()
 	defer c.retaining.Unlock()

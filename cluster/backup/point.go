@@ -13,12 +13,12 @@ import (
 // A Point is a moment of a cluster: at most one of Time and Index is set. The zero Point is the end
 // of the last backup.
 //
-// The points that backups have are their ends, and, between a backup with points
-// ([Info.HasPoints]) and its base, every entry of the log; in a cluster with several partitions,
-// every cut: [Plan.Points] has one recorded every 10 s, and each backup has one.
+// The end of each backup is a point. Between a backup with points ([Info.HasPoints]) and its base,
+// every entry of the log is one. With several partitions, only cuts are points: each backup has one
+// at its end, and a [Plan] with Points records one every 10 s.
 type Point struct {
-	// Time selects the latest point with nothing that was recorded later, by the clocks of the
-	// nodes that recorded it.
+	// Time selects the latest point whose state has nothing that was recorded after that time, by
+	// the clocks of the leaders that recorded it.
 	Time time.Time
 	// Index selects the latest point at or before the entry of that index in the log of the first
 	// partition.

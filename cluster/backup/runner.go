@@ -26,8 +26,8 @@ const (
 	// A backup that has failed incrementsTries times in sequence is made as a full one: the node
 	// that has the files of the latest one may be the cause.
 	incrementsTries = 3
-	// beginTimeout bounds the making of a checkpoint, which waits for all partitions, and for a copy
-	// of up to 1 GiB of their logs.
+	// beginTimeout bounds the making of a checkpoint, which waits for all partitions, and for a
+	// copy of up to 1 GiB of their logs.
 	beginTimeout = 3 * time.Minute
 	// pointInterval is how often a point to restore to is recorded.
 	pointInterval = 10 * time.Second
