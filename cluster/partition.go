@@ -91,12 +91,11 @@ func (n *Node) partitionFor(request *clusterpb.Request) *partition {
 	return n.partitions[0]
 }
 
-// Memory for the journals' state, and room for the log that they keep for backups, of all
-// partitions together. These are also the journal's defaults.
+// Memory for the journals' state, of all partitions together. These are also the journal's
+// defaults.
 const (
 	stateMemoryBytes = 128 << 20
 	stateCacheBytes  = 64 << 20
-	retainBytes      = 2 << 30
 )
 
 // partitionDir returns a partition's directory.
@@ -170,7 +169,6 @@ func (o *partitionOpener) journalConfig(g *partition) journal.Config {
 		Logger:            o.node.config.journalLogger,
 		StateMemoryBytes:  stateMemoryBytes / o.node.config.Partitions,
 		StateCacheBytes:   stateCacheBytes / o.node.config.Partitions,
-		RetainBytes:       retainBytes / uint64(o.node.config.Partitions),
 		HeartbeatTimeout:  o.node.config.harness.HeartbeatTimeout,
 		SnapshotThreshold: o.node.config.harness.SnapshotThreshold,
 		SnapshotInterval:  o.node.config.harness.SnapshotInterval,

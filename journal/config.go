@@ -122,7 +122,8 @@ type Config struct {
 	// little, unless they take more than half of SnapshotBytes. Defaults to 2048.
 	TrailingLogs uint64
 	// RetainBytes bounds the part of the log that [Journal.RetainLog] keeps. A restart reads and
-	// verifies it. Defaults to 2 GiB.
+	// verifies it. The file of the log does not shrink afterwards; new entries reuse its room.
+	// Defaults to 2 GiB, divided by the number of partitions.
 	RetainBytes uint64
 
 	// RepairTimeout is how long Open asks other nodes for a snapshot when this node's state and
@@ -251,7 +252,7 @@ func (c Config) withDefaults() Config {
 	orDefault(&c.SnapshotThreshold, 8192)
 	orDefault(&c.SnapshotInterval, 30*time.Second)
 	orDefault(&c.TrailingLogs, 2048)
-	orDefault(&c.RetainBytes, 2<<30)
+	orDefault(&c.RetainBytes, 2<<30/uint64(c.Partitions))
 	orDefault(&c.RepairTimeout, time.Minute)
 	orDefault(&c.StateMemoryBytes, 128<<20)
 	orDefault(&c.StateCacheBytes, 64<<20)

@@ -62,7 +62,7 @@
 //   - "state", the store whose bytes package state documents;
 //   - "snapshots";
 //   - "clock", see internal/clock/sample.go; it may be missing;
-//   - "retained", JSON: what of the log is kept for the next backup; it may be missing.
+//   - "retained", JSON: which entries of the log are kept for the next backup; it may be missing.
 //
 // The data of a Raft log entry is
 //

@@ -30,14 +30,15 @@ type Entry struct {
 	data []byte // encoded; see doc.go
 }
 
-// ErrNoEntries means that a log does not have all entries of a range.
-var ErrNoEntries = errors.New("the log does not have all of the entries")
+// ErrNoEntries means that a log does not have all entries of a range, or that a quarantine ended in
+// it: a state from before that may be the damaged one, which no entry repairs.
+var ErrNoEntries = errors.New("the log does not have all changes of the state")
 
 // WriteEntries writes the entries after an index up to another one, which this node has applied.
 // [ReadEntries] reads them.
 //
-// Errors: [ErrNoEntries]; a *DamagedError if an entry cannot be read; the error of ctx, of to, or
-// of the store.
+// Errors: [ErrNoEntries]; a *DamagedError if an entry cannot be read, or one that wraps
+// state.ErrCorrupt; the error of ctx, of to, or of the store.
 func (c *checkpoints) WriteEntries(ctx context.Context, to io.Writer, after, last uint64) error {
 	w := frame.NewWriter(to)
 	var buffer []byte
@@ -56,6 +57,12 @@ func (c *checkpoints) WriteEntries(ctx context.Context, to io.Writer, after, las
 		if log.Type != raft.LogCommand {
 			continue
 		}
+		switch lifts, err := liftsQuarantine(log.Data); {
+		case err != nil:
+			return fmt.Errorf("copy entry %d: %w", index, err)
+		case lifts:
+			return fmt.Errorf("%w: a quarantine ended with entry %d", ErrNoEntries, index)
+		}
 		buffer = binary.AppendUvarint(buffer[:0], log.Index)
 		buffer = binary.AppendUvarint(buffer, log.Term)
 		buffer = binary.AppendVarint(buffer, log.AppendedAt.UnixNano())
@@ -65,6 +72,28 @@ func (c *checkpoints) WriteEntries(ctx context.Context, to io.Writer, after, las
 		}
 	}
 	return nil
+}
+
+// liftsQuarantine reports whether an encoded Entry ends the quarantine of a replica, which was then
+// repaired.
+func liftsQuarantine(data []byte) (bool, error) {
+	records, err := entry.Unpack(nil, data)
+	if err != nil {
+		return false, err
+	}
+	for _, encoded := range records {
+		if !entry.IsMetadataChange(encoded) { // nearly all
+			continue
+		}
+		record := new(journalpb.Record)
+		if err := proto.Unmarshal(encoded, record); err != nil {
+			return false, fmt.Errorf("decode record: %w: %w", state.ErrCorrupt, err)
+		}
+		if record.GetMetadataChange().GetLifted() != nil {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // ReadEntries yields what WriteEntries has written, size bytes of it, in order. An error, which it
@@ -117,14 +146,27 @@ func decodeEntry(b []byte) (*Entry, error) {
 	return e, nil
 }
 
-// Cut returns the latest cut that the entry records, 0 if it records none. The error wraps
+// A CutRecord is a record of a cut in an entry. It has no effect if another epoch was the current
+// one.
+type CutRecord struct {
+	Cut uint64
+	// Epoch is that of the record, less the epochs that begin earlier in the entry.
+	Epoch int64
+}
+
+// Cuts returns the records of cuts in the entry, and how many epochs begin in it. The error wraps
 // state.ErrCorrupt.
-func (e *Entry) Cut() (cut uint64, err error) {
+func (e *Entry) Cuts() (cuts []CutRecord, epochs int64, err error) {
 	err = e.eachRecord(func(record *journalpb.Record) error {
-		cut = max(cut, record.GetMetadataChange().GetCut())
+		if record.GetEpoch() != nil {
+			epochs++
+		}
+		if c := record.GetMetadataChange(); c.GetCut() > 0 {
+			cuts = append(cuts, CutRecord{c.Cut, int64(c.Epoch) - epochs})
+		}
 		return nil
 	})
-	return cut, err
+	return cuts, epochs, err
 }
 
 // eachRecord calls visit with each record of the entry.
@@ -136,7 +178,7 @@ func (e *Entry) eachRecord(visit func(*journalpb.Record) error) error {
 	for _, encoded := range records {
 		record := new(journalpb.Record)
 		if err := proto.Unmarshal(encoded, record); err != nil {
-			return fmt.Errorf("entry %d: decode record: %w", e.Index, err)
+			return fmt.Errorf("entry %d: decode record: %w: %w", e.Index, state.ErrCorrupt, err)
 		}
 		if err := visit(record); err != nil {
 			return err

@@ -151,6 +151,39 @@ func TestEntries_RestoreStateOfLaterCheckpoint(t *testing.T) {
 	}
 }
 
+// A repaired replica differs from what the entries make of an earlier state of it. So the entries
+// are not used if a quarantine has ended between the two.
+func TestWriteEntries_QuarantineEnded(t *testing.T) {
+	j := openJournal(t, Config{Dir: t.TempDir()})
+	awaitLeadership(t, j)
+	if err := j.RaiseProtocol(t.Context(), ComparisonProtocol); err != nil {
+		t.Fatal(err)
+	}
+	before := j.AppliedIndex()
+	if err := j.Quarantine(t.Context(), &journalpb.Quarantine{Instance: "i", Node: "n1"}); err != nil {
+		t.Fatal(err)
+	}
+	quarantined := j.AppliedIndex()
+	if err := j.WriteEntries(t.Context(), io.Discard, before, quarantined); err != nil {
+		t.Error(err)
+	}
+	if err := j.LiftQuarantine(t.Context(), "i", "n1"); err != nil {
+		t.Fatal(err)
+	}
+	lifted := j.AppliedIndex()
+	if err := j.RecordCut(t.Context(), j.Cut()+1); err != nil {
+		t.Fatal(err)
+	}
+	for _, after := range []uint64{before, quarantined, lifted - 1} {
+		if err := j.WriteEntries(t.Context(), io.Discard, after, j.AppliedIndex()); !errors.Is(err, ErrNoEntries) {
+			t.Errorf("entries after %d: %v", after, err)
+		}
+	}
+	if err := j.WriteEntries(t.Context(), io.Discard, lifted, j.AppliedIndex()); err != nil {
+		t.Error(err)
+	}
+}
+
 // More than the allowed bytes are not kept.
 func TestRetainLog_Bound(t *testing.T) {
 	j := openJournal(t, Config{Dir: t.TempDir(), SnapshotInterval: time.Hour, TrailingLogs: 3, RetainBytes: 100 << 10})
@@ -175,6 +208,15 @@ func TestRetainLog_Bound(t *testing.T) {
 	}
 }
 
+// The partitions of a node share what it keeps.
+func TestRetainLog_BoundOfPartition(t *testing.T) {
+	for partitions, want := range map[int]uint64{0: 1 << 30, 1: 1 << 30, 4: 1 << 28, 64: 1 << 24} {
+		if got := (Config{Partitions: partitions}).withDefaults().RetainBytes; got != want {
+			t.Errorf("%d partitions: each keeps %d bytes, want %d", partitions, got, want)
+		}
+	}
+}
+
 // Of the indexes after which the log is kept, the newest four count, for eight days each.
 func TestRetainLog_Indexes(t *testing.T) {
 	dir := t.TempDir()
@@ -191,11 +233,14 @@ func TestRetainLog_Indexes(t *testing.T) {
 			t.Fatal(err)
 		}
 		kept, err := readRetained(dir)
-		if got := kept.after(time.Now()); err != nil || !slices.Equal(got, step.want) {
-			t.Errorf("after %d instead of %d: %d, %v; want %d", step.after, step.instead, got, err, step.want)
+		var got []uint64
+		for _, e := range kept.entries() {
+			if got = append(got, e.After); time.Until(e.Until) > retainedFor || time.Until(e.Until) < retainedFor-waittest.Timeout {
+				t.Errorf("entries are kept until %v", e.Until)
+			}
 		}
-		if got := kept.after(time.Now().Add(retainedFor)); len(got) > 0 {
-			t.Errorf("%d are kept after eight days", got)
+		if err != nil || !slices.Equal(got, step.want) {
+			t.Errorf("after %d instead of %d: %d, %v; want %d", step.after, step.instead, got, err, step.want)
 		}
 	}
 	for _, damaged := range []string{"", "x", "[{]"} {

@@ -98,9 +98,9 @@ func openCheckpoints(config *Config, machine *state.Machine, snapshots *snapshot
 	}
 	retained, err := readRetained(c.dir)
 	if err != nil {
-		config.Logger.Warn("cannot read what of the log to keep, so the next backup may be larger", "error", err)
+		config.Logger.Warn("cannot read which log entries to keep, so the next backup may be larger", "error", err)
 	}
-	c.logs.Retain(retained.after(time.Now()), c.bytesMax)
+	c.logs.Retain(retained.entries(), c.bytesMax)
 	return c
 }
 
@@ -163,8 +163,8 @@ func (c *checkpoints) CheckpointAtCut(ctx context.Context, cut uint64, dir strin
 const (
 	// retainedFile is the file with what RetainLog keeps, in Config.Dir.
 	retainedFile = "retained"
-	// retainedFor is how long RetainLog keeps entries: a day more than it is until the next weekly
-	// backup.
+	// retainedFor is how long RetainLog keeps entries: a day longer than the week between weekly
+	// backups.
 	retainedFor = 8 * 24 * time.Hour
 	// retainedMax bounds the indexes that RetainLog has to remember.
 	retainedMax = 4
@@ -191,21 +191,20 @@ func readRetained(dir string) (retained, error) {
 	return r, err
 }
 
-// after returns the indexes, ascending, that are not too old.
-func (r retained) after(now time.Time) (indexes []uint64) {
+// entries returns the entries to keep, in ascending order.
+func (r retained) entries() (kept []raftlog.Retained) {
 	for _, i := range r {
-		if now.Sub(i.Since) < retainedFor {
-			indexes = append(indexes, i.After)
-		}
+		kept = append(kept, raftlog.Retained{After: i.After, Until: i.Since.Add(retainedFor)})
 	}
-	slices.Sort(indexes)
-	return indexes
+	slices.SortFunc(kept, func(a, b raftlog.Retained) int { return cmp.Compare(a.After, b.After) })
+	return kept
 }
 
 // RetainLog keeps the entries after an index, so that [Journal.WriteEntries] can copy them later:
-// for 8 days, and while they have at most Config.RetainBytes. It replaces an earlier index, 0 for
-// none, and is remembered in Config.Dir. Of more than four indexes it drops the oldest. A full disk
-// ends it. The error is a system error; nothing has changed then.
+// for 8 days, and while they have at most Config.RetainBytes. The index replaces an earlier one,
+// instead; 0 for none. The indexes are stored in Config.Dir; of more than four, the lowest are
+// dropped. After a write to a full disk nothing is kept until the next call or start. The error is
+// a system error; nothing has changed then.
 func (c *checkpoints) RetainLog(after, instead uint64) error {
 	c.retaining.Lock()
 	defer c.retaining.Unlock()
@@ -227,7 +226,7 @@ func (c *checkpoints) RetainLog(after, instead uint64) error {
 	if err != nil {
 		return fmt.Errorf("keep the log after entry %d: %w", after, err)
 	}
-	c.logs.Retain(r.after(now), c.bytesMax)
+	c.logs.Retain(r.entries(), c.bytesMax)
 	return nil
 }
 

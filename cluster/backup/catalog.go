@@ -24,7 +24,7 @@ type Entry struct {
 	ID, Base string
 	Cut      uint64
 	Time     time.Time
-	// Points is that of [Info.HasPoints]; [List] does not know it.
+	// Points is [Info.HasPoints]. [List] does not set it.
 	Points bool
 
 	origin string // see originOf
@@ -123,8 +123,8 @@ func Sort(entries []Entry) {
 var ErrNoBackup = errors.New("tenuto: there is no backup to restore from")
 
 // Chain returns the entries to restore, in order, to be as near as possible to a time, and not
-// after it: a full backup and the incremental ones after it. The last may be after the time, if it
-// has points ([Entry]) since the one before. The zero time means the latest; see [Sort]. An entry
+// after it: a full backup and the incremental ones after it. If the next one has points
+// ([Entry.Points]), it is the last, although it is after the time. The zero time means the latest; see [Sort]. An entry
 // whose base is missing is ignored. The error is [ErrNoBackup].
 func Chain(entries []Entry, at time.Time) ([]Entry, error) {
 	entries = slices.Clone(entries)

@@ -35,8 +35,8 @@
 //     signed tokens are refused, but a plain token ([replay.Attempt.Token]) of an activity that was
 //     scheduled after the backup is taken for the activity with the same event_id in the restored
 //     history, if the run began before the backup.
-//   - That there is a point to restore to between two backups: only a backup with [Options.Points],
-//     from a node that has all entries since the base, makes them.
+//   - That there is a point to restore to between two backups: the second must have points
+//     ([Info.HasPoints]). A node that no longer has all entries since the base makes none.
 //   - That the old cluster has ended: two lineages of one cluster ID must not serve the same
 //     callers. A copy for a test needs another cluster ID ([Target]): otherwise nodes that it
 //     reaches stop.

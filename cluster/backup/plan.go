@@ -39,9 +39,9 @@ type Plan struct {
 	Increments int
 	// Points makes it possible to restore to moments between two backups: to every entry of the
 	// log, or with several partitions to points that are recorded every 10 s. Incremental backups
-	// then have all entries since the one before, even if the changed files are smaller. There are
-	// no points before a full backup, and before one for which the node had not the whole log; see
-	// [Options]. Defaults to false.
+	// then have all entries since the one before, even if the changed files are smaller, and an
+	// incremental backup is made right before each full one. A backup has no points if the node no
+	// longer had the whole log since the one before; see [Options]. Defaults to false.
 	Points bool
 }
 

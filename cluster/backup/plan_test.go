@@ -87,6 +87,8 @@ type fakeCluster struct {
 	cut      uint64
 	outcomes []*journalpb.BackupRecord
 	points   int
+	noFull   bool          // full backups fail
+	gone     bool          // no node has what a base has, or entries
 	ended    int           // checkpoints that were ended
 	copying  time.Duration // how long the copy of a checkpoint takes
 	ahead    time.Duration // by which the clock of the node that makes checkpoints is wrong
@@ -160,6 +162,9 @@ func (c *fakeCluster) begin(node int, base *Info) (checkpoint, error) {
 		Format: formatFiles, ID: internal.NewID(), Cluster: "c", Lineage: c.lineage, Cut: c.cut, Time: time.Now().Add(c.ahead), Node: fmt.Sprint("n", node),
 		Partitions: []Partition{{Database: "d", Files: []File{{Name: "1.sst", Immutable: true}}}},
 	}
+	if c.gone {
+		info.Partitions[0].Database = info.ID
+	}
 	return &fakeCheckpoint{c, info}, info.continueFrom(base, make([]*File, 1), false)
 }
 
@@ -173,6 +178,9 @@ func (f *fakeCheckpoint) description() *Info { return f.info }
 func (f *fakeCheckpoint) write(ctx context.Context, to io.Writer, progress func(written, total int64)) error {
 	f.of.mu.Lock()
 	copying, failure := f.of.copying, f.of.failure
+	if f.of.noFull && f.info.Base == "" {
+		failure = errors.New("no room for a full backup")
+	}
 	f.of.mu.Unlock()
 	if _, err := to.Write(streamOf(f.info)); err != nil {
 		return err
@@ -273,6 +281,47 @@ func TestPlan_PointsBeforeFullBackup(t *testing.T) {
 		if want := int((10*time.Hour + 30*time.Minute) / pointInterval); c.points < want-100 || c.points > want {
 			t.Errorf("%d points, want %d", c.points, want)
 		}
+	})
+}
+
+// A full backup that has failed after the one before it is tried again soon, without another one
+// before it. Nor is there one after one that has turned out to be a full one.
+func TestPlan_FullBackupAfterPointsFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFakeCluster()
+		set := func(noFull, gone bool) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.noFull, c.gone = noFull, gone
+		}
+		wantNew := func(what string, before, full, incremental int) {
+			t.Helper()
+			synctest.Wait()
+			entries := c.sink.entries(t)[before:]
+			for _, e := range entries {
+				if e.Base == "" {
+					full--
+				} else {
+					incremental--
+				}
+			}
+			if full != 0 || incremental != 0 {
+				t.Errorf("%s: %d full and %d incremental backups are missing: %+v", what, full, incremental, entries)
+			}
+		}
+		c.run(t, 0, Plan{Every: time.Hour, Increments: 2, Keep: 100, Points: true})
+		time.Sleep(2*time.Hour + 30*time.Minute)
+		wantNew("at first", 0, 1, 2)
+		set(true, false)
+		time.Sleep(time.Hour)
+		wantNew("while a full one fails", 3, 0, 1)
+		set(false, false)
+		time.Sleep(backoffMax)
+		wantNew("after that", 4, 1, 0)
+		time.Sleep(time.Hour + 5*time.Minute) // one
+		set(false, true)
+		time.Sleep(time.Hour)
+		wantNew("when nothing is shared", 6, 1, 0)
 	})
 }
 

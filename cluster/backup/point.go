@@ -2,19 +2,23 @@ package backup
 
 import (
 	"fmt"
+	"iter"
+	"math"
 	"slices"
 	"time"
+
+	"github.com/tenuto-dev/tenuto/journal"
 )
 
 // A Point is a moment of a cluster: at most one of Time and Index is set. The zero Point is the end
 // of the last backup.
 //
-// The points that backups have are their ends, and, between a backup with points
-// ([Info.HasPoints]) and its base, every entry of the log; in a cluster with several partitions,
-// every cut: [Plan.Points] has one recorded every 10 s, and each backup has one.
+// The end of each backup is a point. Between a backup with points ([Info.HasPoints]) and its base,
+// every entry of the log is one. With several partitions, only cuts are points: each backup has one
+// at its end, and a [Plan] with Points records one every 10 s.
 type Point struct {
-	// Time selects the latest point with nothing that was recorded later, by the clocks of the
-	// nodes that recorded it.
+	// Time selects the latest point whose state has nothing that was recorded after that time, by
+	// the clocks of the leaders that recorded it.
 	Time time.Time
 	// Index selects the latest point at or before the entry of that index in the log of the first
 	// partition.
@@ -44,11 +48,11 @@ func (p Point) includes(partition int, e *logEntry) bool {
 	return !e.at.After(p.Time)
 }
 
-// A logEntry is what the choice of a point needs of an entry.
+// A logEntry is an entry at which a partition may end.
 type logEntry struct {
 	index, term uint64
-	at          time.Time
-	cut         uint64 // the highest up to this entry
+	at          time.Time // the latest at which this entry or one before it was recorded
+	cut         uint64    // the highest up to this entry
 }
 
 // shorten returns a backup, the first one that ends at or after a point, without what is after the
@@ -71,16 +75,25 @@ func (p *filePool) shorten(info, before *Info, until Point) (*Info, error) {
 
 // shortenLog returns a backup that has points after the backup before, without what is after one.
 func (p *filePool) shortenLog(info, before *Info, until Point) (*Info, error) {
-	shortened := *info
-	shortened.Partitions = slices.Clone(info.Partitions)
-	logs := make([][]logEntry, len(info.Partitions))
-	for i := range logs {
-		var err error
-		if logs[i], err = p.points(i, info, before); err != nil {
+	var ends []logEntry
+	if len(info.Partitions) == 1 {
+		end, err := p.lastEntry(info, before, until)
+		if err != nil {
 			return nil, err
 		}
+		ends = []logEntry{end}
+	} else {
+		logs := make([][]logEntry, len(info.Partitions))
+		for i := range logs {
+			var err error
+			if logs[i], err = p.cuts(i, info, before); err != nil {
+				return nil, err
+			}
+		}
+		ends = endsAt(logs, until)
 	}
-	ends := endsAt(logs, until)
+	shortened := *info
+	shortened.Partitions = slices.Clone(info.Partitions)
 	for i, end := range ends {
 		shortened.Partitions[i].Index, shortened.Partitions[i].Term = end.index, end.term
 	}
@@ -88,39 +101,84 @@ func (p *filePool) shortenLog(info, before *Info, until Point) (*Info, error) {
 	return &shortened, nil
 }
 
-// points returns the end of the backup before, and the entries after it at which a partition may
-// end: all, or with several partitions those that record a cut.
-func (p *filePool) points(partition int, info, before *Info) ([]logEntry, error) {
-	from, of := &before.Partitions[partition], &info.Partitions[partition]
-	all := []logEntry{{from.Index, from.Term, before.Time, before.Cut}}
-	cut := before.Cut
-	for e, err := range p.readLog(partition, &of.Log[len(of.Log)-1], info.ID) {
+// endOf returns where a partition of a backup ends.
+func (i *Info) endOf(partition int) logEntry {
+	of := &i.Partitions[partition]
+	return logEntry{of.Index, of.Term, i.Time, i.Cut}
+}
+
+// newLog yields the entries of a partition after the backup that info continues.
+func (p *filePool) newLog(partition int, info *Info) iter.Seq2[*journal.Entry, error] {
+	log := info.Partitions[partition].Log
+	return p.readLog(partition, &log[len(log)-1], info.ID)
+}
+
+// lastEntry returns the last entry of the only partition up to a point, or the end of the backup
+// before.
+func (p *filePool) lastEntry(info, before *Info, until Point) (logEntry, error) {
+	last := before.endOf(0)
+	for e, err := range p.newLog(0, info) {
+		if err != nil {
+			return last, err
+		}
+		next := logEntry{e.Index, e.Term, later(last.at, e.AppendedAt), before.Cut}
+		if !until.includes(0, &next) {
+			break
+		}
+		last = next
+	}
+	if last.index == info.Partitions[0].Index {
+		last.cut = info.Cut
+	}
+	return last, nil
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// cuts returns the end of the backup before, and the entries after it with which a partition has
+// recorded a later cut.
+func (p *filePool) cuts(partition int, info, before *Info) ([]logEntry, error) {
+	type record struct {
+		logEntry
+		epoch int64 // less the epochs that have begun since the backup before
+	}
+	var found []record
+	begun, current, at := int64(0), int64(math.MinInt64), before.Time
+	for e, err := range p.newLog(partition, info) {
 		if err != nil {
 			return nil, err
 		}
-		recorded, err := e.Cut()
+		cuts, epochs, err := e.Cuts()
 		if err != nil {
 			return nil, damaged(err)
 		}
-		if len(info.Partitions) == 1 || recorded > cut {
-			cut = max(cut, recorded)
-			all = append(all, logEntry{e.Index, e.Term, e.AppendedAt, cut})
+		at = later(at, e.AppendedAt)
+		for _, c := range cuts {
+			found = append(found, record{logEntry{e.Index, e.Term, at, c.Cut}, c.Epoch - begun})
+			current = max(current, c.Epoch-begun)
+		}
+		begun += epochs
+	}
+	// A record of an earlier epoch was rejected. None is of a later one, and the last, that of the
+	// backup, was not rejected.
+	all := []logEntry{before.endOf(partition)}
+	for _, r := range found {
+		if r.epoch == current && r.cut > all[len(all)-1].cut {
+			all = append(all, r.logEntry)
 		}
 	}
 	return all, nil
 }
 
-// endsAt returns where each partition ends at the latest point up to until. Several partitions are
-// at the same cut: right after the entry in which they record it, or if they have not recorded it,
-// the next one.
+// endsAt returns where each of several partitions ends at the latest point up to until. They are at
+// the same cut: right after the entry in which they record it, or if they have not recorded it, the
+// next one.
 func endsAt(logs [][]logEntry, until Point) (ends []logEntry) {
-	if len(logs) == 1 {
-		last := 0
-		for last+1 < len(logs[0]) && until.includes(0, &logs[0][last+1]) {
-			last++
-		}
-		return logs[0][last : last+1]
-	}
 	for _, candidate := range logs[0] {
 		at := endsAtCut(logs, candidate.cut, until)
 		if at == nil {

@@ -254,9 +254,6 @@ func TestEndsAt(t *testing.T) {
 			t.Errorf("%+v: %d, want %d", test.until, got, test.want)
 		}
 	}
-	if got := endsAt(logs[:1], Point{Index: 25}); len(got) != 1 || got[0].index != 20 {
-		t.Errorf("one partition: %+v", got)
-	}
 }
 
 // A time between two backups selects the second one too if it has points.

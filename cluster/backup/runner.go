@@ -26,8 +26,8 @@ const (
 	// A backup that has failed incrementsTries times in sequence is made as a full one: the node
 	// that has the files of the latest one may be the cause.
 	incrementsTries = 3
-	// beginTimeout bounds the making of a checkpoint, which waits for all partitions.
-	// It also waits for a copy of the log, of up to 2 GiB.
+	// beginTimeout bounds the making of a checkpoint, which waits for all partitions, and for a
+	// copy of up to 2 GiB of their logs.
 	beginTimeout = 3 * time.Minute
 	// pointInterval is how often a point to restore to is recorded.
 	pointInterval = 10 * time.Second
@@ -167,9 +167,13 @@ func (r *runner) makeIfDue(ctx context.Context, mayContinue bool) (wait time.Dur
 	}
 	latest, _ := Chain(entries, time.Time{})
 	if len(latest) > 0 {
-		if due := r.due(latest[len(latest)-1]); due > 0 {
+		// With Points, the full backup that follows the last of its chain may have failed.
+		fullFailed := r.plan.Points && len(latest)-1 > r.increments()
+		due := r.due(latest[len(latest)-1])
+		if due > 0 && !fullFailed {
 			return due, nil
 		}
+		mayContinue = mayContinue && due <= 0
 	}
 	if !mayContinue {
 		latest = nil
@@ -202,27 +206,29 @@ func (r *runner) list(ctx context.Context) ([]Entry, error) {
 func (r *runner) make(ctx context.Context, chain []Entry) error {
 	fullDue := len(chain) == 0 || len(chain)-1 >= r.increments()
 	if !fullDue || r.plan.Points && len(chain) > 0 {
-		base := r.readInfo(ctx, chain[len(chain)-1])
-		if err := r.makeOne(ctx, base); err != nil || base == nil || !fullDue {
+		made, err := r.makeOne(ctx, r.readInfo(ctx, chain[len(chain)-1]))
+		if err != nil || made.Base == "" || !fullDue {
 			return err
 		}
 	}
-	return r.makeOne(ctx, nil)
+	_, err := r.makeOne(ctx, nil)
+	return err
 }
 
-// makeOne makes a backup that continues another one, or a full one if that is nil.
-func (r *runner) makeOne(ctx context.Context, base *Info) error {
+// makeOne makes a backup that continues another one, or a full one if that is nil or shares nothing
+// with it.
+func (r *runner) makeOne(ctx context.Context, base *Info) (*Info, error) {
 	begun := time.Now()
 	checkpoint, err := r.beginCheckpoint(ctx, base)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	stored := false
 	defer func() { checkpoint.end(ctx, stored) }() // after a panic of the sink, too
 	info := checkpoint.description()
 	err = r.store(ctx, checkpoint)
 	if stored = err == nil; !stored {
-		return err
+		return nil, err
 	}
 	r.latest, r.seen = nameOf(info), begun
 	stream, state := info.Bytes()
@@ -233,7 +239,7 @@ func (r *runner) makeOne(ctx context.Context, base *Info) error {
 	if err := r.prune(ctx); err != nil && ctx.Err() == nil {
 		r.logger.Warn("cannot remove old backups, trying again after the next one", "error", err)
 	}
-	return nil
+	return info, nil
 }
 
 func (r *runner) beginCheckpoint(ctx context.Context, base *Info) (checkpoint, error) {

@@ -51,9 +51,10 @@ type Info struct {
 	// restored.
 	Cluster string `json:"cluster"`
 	Lineage string `json:"lineage,omitempty"`
-	// Cut counts the backups of the cluster that were begun.
+	// Cut is the latest cut in the state. Each backup that is begun, and each point that a [Plan]
+	// records, has a higher one.
 	Cut uint64 `json:"cut"`
-	// Time is the wall clock of the node, Node, at that moment, and Version its build.
+	// Time is the wall clock of the node, Node, right after that, and Version its build.
 	Time    time.Time `json:"time"`
 	Node    string    `json:"node"`
 	Version string    `json:"version,omitempty"`

@@ -40,13 +40,13 @@ type Options struct {
 	// continues. For each partition, that is either the entries of the log since the base, or the
 	// files of the state that are new, whichever is smaller. A node keeps the log after the latest
 	// backups of it for at most 8 days, and while it has at most 2 GiB, divided by the number of
-	// partitions. If Node is "", the node of the base is asked; another node shares no files with
-	// it. If nothing is shared, the backup is a full one: its Info.Base is "". Defaults to none: a
-	// full backup.
+	// partitions. After the repair of a damaged replica, the next backup has files. If Node is "",
+	// the node of the base is asked; another node shares no files with it. If nothing is shared,
+	// the backup is a full one: its Info.Base is "". Defaults to none: a full backup.
 	Base *Info
 	// Points prefers the entries, so that [Restore] can go to points between Base and this backup:
-	// with several partitions, those that a [Plan] with Points records, otherwise any entry.
-	// [Info.HasPoints] reports whether the node had all of them.
+	// any entry, or with several partitions those that a [Plan] with Points records.
+	// [Info.HasPoints] reports whether the node had all entries.
 	Points bool
 	// Node is the ID of the node whose files are copied. Defaults to a node that answers, leads as
 	// few partitions as possible, and of these to the one that is least behind.

@@ -20,7 +20,7 @@ import (
 
 func writeBackup(flags *flag.FlagSet) action {
 	base := flags.String("base", "", "`file` of an earlier backup: write only what has changed")
-	points := flags.Bool("points", false, "with -base, write all entries since then: restore can go to points between the two")
+	points := flags.Bool("points", false, "with -base: write all log entries since that backup, so that restore can go to points between the two")
 	node := flags.String("node", "", "`ID` of the node to copy from; default: one that leads little")
 	return withSession(flags, func(ctx context.Context, s *session, args []string) error {
 		options := backup.Options{Node: *node, Points: *points}
@@ -42,7 +42,7 @@ func writeBackup(flags *flag.FlagSet) action {
 		written, state := info.Bytes()
 		printMessage(s.streams, fmt.Sprintf("backup %s from %s: %d bytes of %d, %d partitions", info.ID, info.Node, written, state, len(info.Partitions)))
 		if *points && options.Base != nil && !info.HasPoints() {
-			printMessage(s.streams, "it has no points: the node no longer had all entries since the backup of -base")
+			printMessage(s.streams, "the backup has no points: the node no longer had all log entries since that of -base")
 		}
 		return nil
 	})
@@ -93,11 +93,11 @@ type backupFiles struct {
 }
 
 func (b *backupFiles) flags(flags *flag.FlagSet) {
-	flags.Func("at", "`time`, as 2030-01-31T12:00:00Z: the latest point until then", func(text string) (err error) {
+	flags.Func("at", "`time`, as 2030-01-31T12:00:00Z: use the latest point that is not after it", func(text string) (err error) {
 		b.at, err = time.Parse(time.RFC3339, text)
 		return err
 	})
-	flags.BoolVar(&b.list, "list", false, "only list the backups; POINTS is any if there are points between one and the one that it continues")
+	flags.BoolVar(&b.list, "list", false, "only list the backups; POINTS is any if restore can go to points between a backup and the one it continues")
 }
 
 // read reads the descriptions of files, and of those in directories. A file in a directory whose
@@ -186,7 +186,7 @@ func restoreBackup(flags *flag.FlagSet) action {
 	flags.StringVar(&to.NodeID, "id", "", "`ID` of the node")
 	flags.StringVar(&to.Address, "advertise", "", "`address` at which other nodes reach the node; none: a single node")
 	flags.StringVar(&to.ClusterID, "cluster", "", "`name` of the cluster; default: as before")
-	flags.Uint64Var(&to.Until.Index, "index", 0, "`entry` of the first partition at which to end; default: the last")
+	flags.Uint64Var(&to.Until.Index, "index", 0, "index of an `entry` of the first partition: use the latest point that is not after it")
 	from.flags(flags)
 	return func(ctx context.Context, s streams, args []string) (err error) {
 		to.Until.Time = from.at

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -89,8 +90,8 @@ func NewServer(partitions []Partition, logger *slog.Logger) *Server {
 // Begin makes a checkpoint and describes it. after is that of [clusterpb.BeginBackupRequest]. The
 // caller sets the fields Cluster and Version.
 //
-// Errors: [ErrInProgress]; [ErrClosed]; [ErrInMemory]; [ErrMissed]
-// if ten cuts were missed; errors of ctx, of recording a cut and of the stores.
+// Errors: [ErrInProgress]; [ErrClosed]; [ErrInMemory]; [ErrMissed] if ten cuts were missed; errors
+// of ctx, of recording a cut and of the stores.
 func (s *Server) Begin(ctx context.Context, after []uint64) (*clusterpb.BackupBegun, error) {
 	if !s.making.TryLock() {
 		return nil, s.refusal()
@@ -104,6 +105,7 @@ func (s *Server) Begin(ctx context.Context, after []uint64) (*clusterpb.BackupBe
 	defer context.AfterFunc(s.ctx, cancel)()
 	begun, err := s.makeCheckpoint(ctx)
 	if err == nil {
+		s.retainBegun(begun) // the copy of the entries takes long
 		err = s.copyEntries(ctx, begun, after)
 	}
 	if err != nil {
@@ -113,8 +115,6 @@ func (s *Server) Begin(ctx context.Context, after []uint64) (*clusterpb.BackupBe
 	defer s.mu.Unlock()
 	s.served, s.after = begun, after
 	s.expiry = time.AfterFunc(Lease, func() { _ = s.End(begun.Id, false) })
-	s.retainLogs(s.begun)
-	s.begun = indexesOf(begun)
 	return begun, nil
 }
 
@@ -153,7 +153,7 @@ func (s *Server) makeCheckpoint(ctx context.Context) (*clusterpb.BackupBegun, er
 // tryCut makes a checkpoint at a new cut. It records the cut in all partitions while this node
 // waits for the recorded cut in each. The error is journal.ErrCutMissed if another cut may succeed.
 func (s *Server) tryCut(ctx context.Context) (*clusterpb.BackupBegun, error) {
-	begun := &clusterpb.BackupBegun{Id: NewID(), Time: time.Now().UnixNano(), Partitions: make([]*clusterpb.BackupPartition, len(s.partitions))}
+	begun := &clusterpb.BackupBegun{Id: NewID(), Partitions: make([]*clusterpb.BackupPartition, len(s.partitions))}
 	preparing, preparingCtx := errgroup.WithContext(ctx)
 	for _, p := range s.partitions {
 		if p.Dir == "" {
@@ -165,6 +165,7 @@ func (s *Server) tryCut(ctx context.Context) (*clusterpb.BackupBegun, error) {
 		return nil, err
 	}
 	begun.Cut = s.nextCut()
+	recorded := make([]int64, len(s.partitions)) // when: nothing in the backup is later
 	cutting, ctx := errgroup.WithContext(ctx)
 	for i, p := range s.partitions {
 		cutting.Go(func() error {
@@ -172,11 +173,16 @@ func (s *Server) tryCut(ctx context.Context) (*clusterpb.BackupBegun, error) {
 			begun.Partitions[i] = encode(at)
 			return err
 		})
-		cutting.Go(func() error { return p.RecordCut(ctx, begun.Cut) })
+		cutting.Go(func() error {
+			err := p.RecordCut(ctx, begun.Cut)
+			recorded[i] = time.Now().UnixNano()
+			return err
+		})
 	}
 	if err := cutting.Wait(); err != nil {
 		return nil, err
 	}
+	begun.Time = slices.Max(recorded)
 	first := s.partitions[0].Journal
 	begun.Lineage, begun.Protocol = lineage.Latest(first.Lineages()).GetId(), first.Protocol()
 	return begun, nil
@@ -208,7 +214,7 @@ func (s *Server) copyEntries(ctx context.Context, begun *clusterpb.BackupBegun, 
 			return ctx.Err()
 		}
 		if err != nil && !errors.Is(err, journal.ErrNoEntries) {
-			s.logger.Warn("cannot copy the log for a backup, which gets files of the state instead", "partition", i, "error", err)
+			s.logger.Warn("cannot copy the log for a backup, copying files of the state instead", "partition", i, "error", err)
 		}
 	}
 	return nil
@@ -268,15 +274,36 @@ func (s *Server) RecordPoint(ctx context.Context) error {
 	if len(s.partitions) == 1 || s.applied() == s.pointed {
 		return nil
 	}
-	cut := s.nextCut()
-	cutting, ctx := errgroup.WithContext(ctx)
+	cut, before := s.nextCut(), s.applied()
+	cutting, cuttingCtx := errgroup.WithContext(ctx)
 	for _, p := range s.partitions {
-		cutting.Go(func() error { return p.RecordCut(ctx, cut) })
+		cutting.Go(func() error { return p.RecordCut(cuttingCtx, cut) })
 	}
 	if err := cutting.Wait(); err != nil {
 		return err
 	}
-	s.pointed = s.applied()
+	if err := s.awaitCut(ctx, cut); err != nil {
+		return err
+	}
+	// What was applied beside the records of the cut may not be in the point.
+	if s.pointed = s.applied(); s.pointed-before > uint64(len(s.partitions)) {
+		s.pointed = 0
+	}
+	return nil
+}
+
+// cutInterval is how often awaitCut checks whether this node has applied a cut.
+const cutInterval = 20 * time.Millisecond
+
+// awaitCut waits until this node has applied a recorded cut in all partitions.
+func (s *Server) awaitCut(ctx context.Context, cut uint64) error {
+	for slices.ContainsFunc(s.partitions, func(p Partition) bool { return p.Journal.Cut() < cut }) {
+		select {
+		case <-time.After(cutInterval):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	return nil
 }
 
@@ -369,7 +396,7 @@ func (s *Server) End(id string, stored bool) error {
 		return nil
 	}
 	if stored {
-		s.retainLogs(s.after)
+		s.retainLogs(s.served, s.after)
 		s.begun = nil
 	}
 	return s.end()
@@ -382,15 +409,24 @@ func indexesOf(begun *clusterpb.BackupBegun) (indexes []uint64) {
 	return indexes
 }
 
-// retainLogs keeps the log after the served checkpoint, instead of that after the given indexes, if
-// there are any. If that is not possible, the next backup has files of the state.
-func (s *Server) retainLogs(instead []uint64) {
+// retainBegun keeps the log after a checkpoint, instead of that after the latest one, unless the
+// backup of that was stored.
+func (s *Server) retainBegun(begun *clusterpb.BackupBegun) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.retainLogs(begun, s.begun)
+	s.begun = indexesOf(begun)
+}
+
+// retainLogs keeps the log after a checkpoint, instead of that after the given indexes, if there
+// are any. If that is not possible, the next backup has files of the state.
+func (s *Server) retainLogs(begun *clusterpb.BackupBegun, instead []uint64) {
 	for i, p := range s.partitions {
 		replaced := uint64(0)
 		if len(instead) == len(s.partitions) {
 			replaced = instead[i]
 		}
-		if err := p.Journal.RetainLog(s.served.Partitions[i].Index, replaced); err != nil {
+		if err := p.Journal.RetainLog(begun.Partitions[i].Index, replaced); err != nil {
 			s.logger.Warn("cannot keep the log for the next backup", "partition", i, "error", err)
 		}
 	}

@@ -112,6 +112,12 @@ func EncodePurge(p *journalpb.Purge) []byte {
 	})
 }
 
+// IsMetadataChange reports whether an encoded Record is a MetadataChange.
+func IsMetadataChange(record []byte) bool {
+	number, _, _ := protowire.ConsumeTag(record)
+	return number == commandMetadata
+}
+
 // EncodeRecord returns the field Entry.records with one command. fill appends the command's body of
 // size bytes.
 func EncodeRecord(command protowire.Number, size int, fill func([]byte) []byte) []byte {

@@ -241,7 +241,11 @@ func (c *Checked) StoreLogs(logs []*raft.Log) error {
 		return err
 	}
 	if err := c.disk.write(func() error { return c.append(logs) }); err != nil {
-		return c.handleWriteError("write log", err)
+		err = c.handleWriteError("write log", err)
+		if c.diskFull.Load() {
+			releaseRetained(c)
+		}
+		return err
 	}
 	c.hasStored.Store(true)
 	c.diskFull.Store(false)
@@ -302,7 +306,6 @@ func (c *Checked) handleWriteError(what string, err error) error {
 	err = fmt.Errorf("%s %s: %w", what, c.path, err)
 	if diskfile.IsFull(err) {
 		c.diskFull.Store(true)
-		c.Retain(nil, 0) // the room is needed
 		return err
 	}
 	return c.failStop.Fail(err)
@@ -343,17 +346,18 @@ func (c *Checked) prepareAppend(index uint64) error {
 }
 
 // DeleteRange implements raft.LogStore, for ranges that include the first or the last entry. Of a
-// range without the last entry, which Raft no longer needs, it keeps what Retain says.
+// range without the last entry, which Raft no longer needs, it keeps what Retain says, and it
+// leaves to a later call what would take long.
 func (c *Checked) DeleteRange(first, last uint64) error {
 	if err := c.checkWritable(); err != nil {
 		return err
 	}
+	if isProperPrefix(c, first, last) {
+		return deleteUnneeded(c, last)
+	}
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
 	before := c.tail.index
-	if last < before {
-		last = c.removable(last)
-	}
 	err := c.deleteSurplus()
 	if err == nil {
 		err = c.deleteEntries(first, last)
