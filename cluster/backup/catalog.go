@@ -124,8 +124,8 @@ var ErrNoBackup = errors.New("tenuto: there is no backup to restore from")
 
 // Chain returns the entries to restore, in order, to be as near as possible to a time, and not
 // after it: a full backup and the incremental ones after it. If the next one has points
-// ([Entry.Points]), it is the last, although it is after the time. The zero time means the latest; see [Sort]. An entry
-// whose base is missing is ignored. The error is [ErrNoBackup].
+// ([Entry.Points]), it is the last, although it is after the time. The zero time means the latest;
+// see [Sort]. An entry whose base is missing is ignored. The error is [ErrNoBackup].
 func Chain(entries []Entry, at time.Time) ([]Entry, error) {
 	entries = slices.Clone(entries)
 	Sort(entries)
