@@ -512,7 +512,7 @@ func (r *replicaCalls) endBackup(_ context.Context, request *clusterpb.Request) 
 	if err := r.checkAsked(end.Node); err != nil {
 		return nil, err
 	}
-	if err := r.node.backups.End(end.Id, end.Stored); err != nil {
+	if err := r.node.backups.End(end.Id, end.KeepLog, end.Instead); err != nil {
 		return nil, err
 	}
 	return &clusterpb.Response{Result: &clusterpb.Response_EndBackup{EndBackup: new(clusterpb.BackupEnded)}}, nil

@@ -202,7 +202,7 @@ func (r retained) entries() (kept []raftlog.Retained) {
 
 // RetainLog keeps the entries after an index, so that [Journal.WriteEntries] can copy them later:
 // for 8 days, and while they have at most Config.RetainBytes. The index replaces an earlier one,
-// instead; 0 for none. The indexes are stored in Config.Dir; of more than four, the lowest are
+// instead; each may be 0 for none. The indexes are stored in Config.Dir; of more than four, the lowest are
 // dropped. After a write to a full disk nothing is kept until the next call or start. The error is
 // a system error; nothing has changed then.
 func (c *checkpoints) RetainLog(after, instead uint64) error {
@@ -216,7 +216,9 @@ func (c *checkpoints) RetainLog(after, instead uint64) error {
 	r = slices.DeleteFunc(r, func(i retainedIndex) bool {
 		return i.After == instead || i.After == after || now.Sub(i.Since) >= retainedFor
 	})
-	r = append(r, retainedIndex{after, now})
+	if after > 0 {
+		r = append(r, retainedIndex{after, now})
+	}
 	slices.SortFunc(r, func(a, b retainedIndex) int { return cmp.Compare(a.After, b.After) })
 	r = r[max(len(r)-retainedMax, 0):]
 	encoded, err := json.Marshal(r)

@@ -194,7 +194,7 @@ func (f *fakeCheckpoint) write(ctx context.Context, to io.Writer, progress func(
 	return failure
 }
 
-func (f *fakeCheckpoint) end(context.Context, bool) {
+func (f *fakeCheckpoint) end(context.Context, bool, *Info) {
 	f.of.mu.Lock()
 	defer f.of.mu.Unlock()
 	f.of.ended++

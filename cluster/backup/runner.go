@@ -54,7 +54,7 @@ var (
 type checkpoint interface {
 	description() *Info
 	write(ctx context.Context, to io.Writer, progress func(written, total int64)) error
-	end(ctx context.Context, stored bool)
+	end(ctx context.Context, keepLog bool, instead *Info)
 }
 
 // A runner executes a plan on a node, while the node leads the first partition.
@@ -205,26 +205,31 @@ func (r *runner) list(ctx context.Context) ([]Entry, error) {
 // follows one that continues the chain, so that there are points between them, too.
 func (r *runner) make(ctx context.Context, chain []Entry) error {
 	fullDue := len(chain) == 0 || len(chain)-1 >= r.increments()
+	var latest *Info
+	if len(chain) > 0 {
+		latest = r.readInfo(ctx, chain[len(chain)-1])
+	}
 	if !fullDue || r.plan.Points && len(chain) > 0 {
-		made, err := r.makeOne(ctx, r.readInfo(ctx, chain[len(chain)-1]))
+		made, err := r.makeOne(ctx, latest, latest)
 		if err != nil || made.Base == "" || !fullDue {
 			return err
 		}
+		latest = made
 	}
-	_, err := r.makeOne(ctx, nil)
+	_, err := r.makeOne(ctx, nil, latest)
 	return err
 }
 
 // makeOne makes a backup that continues another one, or a full one if that is nil or shares nothing
-// with it.
-func (r *runner) makeOne(ctx context.Context, base *Info) (*Info, error) {
+// with it. latest is the latest backup before, which nothing else is to continue; nil for none.
+func (r *runner) makeOne(ctx context.Context, base, latest *Info) (*Info, error) {
 	begun := time.Now()
 	checkpoint, err := r.beginCheckpoint(ctx, base)
 	if err != nil {
 		return nil, err
 	}
 	stored := false
-	defer func() { checkpoint.end(ctx, stored) }() // after a panic of the sink, too
+	defer func() { checkpoint.end(ctx, stored && r.increments() > 0, latest) }() // after a panic of the sink, too
 	info := checkpoint.description()
 	err = r.store(ctx, checkpoint)
 	if stored = err == nil; !stored {

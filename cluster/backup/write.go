@@ -78,7 +78,7 @@ func write(ctx context.Context, client *cluster.Client, w io.Writer, options Opt
 		return nil, err
 	}
 	err = s.write(ctx, w, options.Progress)
-	s.end(ctx, err == nil)
+	s.end(ctx, err == nil, options.Base)
 	return s.info, err
 }
 
@@ -111,7 +111,7 @@ func begin(ctx context.Context, client *cluster.Client, options Options) (*sourc
 		return nil, err
 	}
 	if err := s.info.continueFrom(options.Base, entriesOf(begun.GetBeginBackup()), options.Points); err != nil {
-		s.end(ctx, false)
+		s.end(ctx, false, nil)
 		return nil, err
 	}
 	return s, nil
@@ -165,13 +165,14 @@ func (s *source) ask(ctx context.Context, request *clusterpb.Request) (*clusterp
 // itself after some time.
 const endTimeout = 5 * time.Second
 
-// end lets the node remove the checkpoint. stored says that the backup can be continued. An error
+// end lets the node remove the checkpoint. With keepLog, the node keeps the log after the backup, for
+// one that continues it, and no longer that after another one, instead, if there is one. An error
 // has no effect on the backup, so it is ignored.
-func (s *source) end(ctx context.Context, stored bool) {
+func (s *source) end(ctx context.Context, keepLog bool, instead *Info) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
 	_, _ = s.ask(ctx, &clusterpb.Request{Call: &clusterpb.Request_EndBackup{EndBackup: &clusterpb.EndBackupRequest{
-		Node: s.node, Id: s.info.ID, Stored: stored,
+		Node: s.node, Id: s.info.ID, KeepLog: keepLog, Instead: instead.indexes(),
 	}}})
 }
 

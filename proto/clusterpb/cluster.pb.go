@@ -8686,8 +8686,11 @@ type EndBackupRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	Id    string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
-	// The backup was stored. The node then keeps the log after it, for the one that continues it.
-	Stored        bool `protobuf:"varint,3,opt,name=stored,proto3" json:"stored,omitempty"`
+	// The node is to keep the log after the backup, for one that continues it.
+	KeepLog bool `protobuf:"varint,3,opt,name=keep_log,json=keepLog,proto3" json:"keep_log,omitempty"`
+	// Of each partition, the index at which another backup ends that is to be continued no more, so
+	// that the node need not keep the log after it; empty for none.
+	Instead       []uint64 `protobuf:"varint,4,rep,packed,name=instead,proto3" json:"instead,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -8736,11 +8739,18 @@ func (x *EndBackupRequest) GetId() string {
 	return ""
 }
 
-func (x *EndBackupRequest) GetStored() bool {
+func (x *EndBackupRequest) GetKeepLog() bool {
 	if x != nil {
-		return x.Stored
+		return x.KeepLog
 	}
 	return false
+}
+
+func (x *EndBackupRequest) GetInstead() []uint64 {
+	if x != nil {
+		return x.Instead
+	}
+	return nil
 }
 
 type BackupEnded struct {
@@ -13632,11 +13642,12 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06offset\x18\x05 \x01(\x03R\x06offset\x12\x12\n" +
 	"\x04size\x18\x06 \x01(\rR\x04size\"!\n" +
 	"\vBackupBytes\x12\x12\n" +
-	"\x04data\x18\x01 \x01(\fR\x04data\"N\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"k\n" +
 	"\x10EndBackupRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n" +
-	"\x06stored\x18\x03 \x01(\bR\x06stored\"\r\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x19\n" +
+	"\bkeep_log\x18\x03 \x01(\bR\akeepLog\x12\x18\n" +
+	"\ainstead\x18\x04 \x03(\x04R\ainstead\"\r\n" +
 	"\vBackupEnded\"P\n" +
 	"\x13RecordBackupRequest\x129\n" +
 	"\aoutcome\x18\x01 \x01(\v2\x1f.tenuto.journal.v1.BackupRecordR\aoutcome\"\x10\n" +

@@ -73,8 +73,7 @@ type Server struct {
 
 	mu     sync.Mutex
 	served *clusterpb.BackupBegun // the checkpoint that exists; nil if there is none
-	after  []uint64               // as given to Begin
-	begun  []uint64               // the indexes at which the latest checkpoint ends, unless its backup was stored
+	begun  []uint64               // where the latest checkpoint ends, until End is called for it
 	expiry *time.Timer            // runs while served is set
 }
 
@@ -113,8 +112,8 @@ func (s *Server) Begin(ctx context.Context, after []uint64) (*clusterpb.BackupBe
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.served, s.after = begun, after
-	s.expiry = time.AfterFunc(Lease, func() { _ = s.End(begun.Id, false) })
+	s.served = begun
+	s.expiry = time.AfterFunc(Lease, func() { _ = s.End(begun.Id, false, nil) })
 	return begun, nil
 }
 
@@ -387,18 +386,20 @@ func (s *Server) pathOf(r *clusterpb.ReadBackupRequest) (string, error) {
 	return filepath.Join(s.partitions[r.Partition].Dir, dirName, r.File), nil
 }
 
-// End removes the checkpoint with an ID, if it exists. If its backup was stored, the node keeps the
-// log after it, for a backup that continues it, and no longer the log after the one before.
-func (s *Server) End(id string, stored bool) error {
+// End removes the checkpoint with an ID, if it exists. With keepLog, the node keeps the log after it,
+// for a backup that continues it, and no longer the log after the indexes instead, if there are any.
+func (s *Server) End(id string, keepLog bool, instead []uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.served == nil || s.served.Id != id {
 		return nil
 	}
-	if stored {
-		s.retainLogs(s.served, s.after)
-		s.begun = nil
+	if keepLog {
+		s.retainLogs(s.begun, instead)
+	} else {
+		s.retainLogs(nil, s.begun)
 	}
+	s.begun = nil
 	return s.end()
 }
 
@@ -409,24 +410,27 @@ func indexesOf(begun *clusterpb.BackupBegun) (indexes []uint64) {
 	return indexes
 }
 
-// retainBegun keeps the log after a checkpoint, instead of that after the latest one, unless the
-// backup of that was stored.
+// retainBegun keeps the log after a checkpoint until End is called for it, and no longer that after
+// an earlier one whose copy of the log failed.
 func (s *Server) retainBegun(begun *clusterpb.BackupBegun) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.retainLogs(begun, s.begun)
-	s.begun = indexesOf(begun)
+	indexes := indexesOf(begun)
+	s.retainLogs(indexes, s.begun)
+	s.begun = indexes
 }
 
-// retainLogs keeps the log after a checkpoint, instead of that after the given indexes, if there
-// are any. If that is not possible, the next backup has files of the state.
-func (s *Server) retainLogs(begun *clusterpb.BackupBegun, instead []uint64) {
-	for i, p := range s.partitions {
-		replaced := uint64(0)
-		if len(instead) == len(s.partitions) {
-			replaced = instead[i]
+// retainLogs keeps the log after an index of each partition, instead of that after another one;
+// each may be nil. If that is not possible, the next backup has files of the state.
+func (s *Server) retainLogs(after, instead []uint64) {
+	of := func(indexes []uint64, partition int) uint64 {
+		if len(indexes) != len(s.partitions) {
+			return 0
 		}
-		if err := p.Journal.RetainLog(begun.Partitions[i].Index, replaced); err != nil {
+		return indexes[partition]
+	}
+	for i, p := range s.partitions {
+		if err := p.Journal.RetainLog(of(after, i), of(instead, i)); err != nil {
 			s.logger.Warn("cannot keep the log for the next backup", "partition", i, "error", err)
 		}
 	}

@@ -24,7 +24,7 @@ func serving(t *testing.T) (s *Server, dir string) {
 		t.Fatal(err)
 	}
 	s.served = &clusterpb.BackupBegun{Id: "id"}
-	s.expiry = time.AfterFunc(Lease, func() { _ = s.End("id", false) })
+	s.expiry = time.AfterFunc(Lease, func() { _ = s.End("id", false, nil) })
 	return s, dir
 }
 
@@ -74,10 +74,10 @@ func TestServer_Read(t *testing.T) {
 			t.Errorf("%v: %q, %v", r, got, err)
 		}
 	}
-	if err := s.End("other", false); err != nil || !exists(dir) {
+	if err := s.End("other", false, nil); err != nil || !exists(dir) {
 		t.Errorf("the end of another checkpoint removes this one, %v", err)
 	}
-	if err := errors.Join(s.End("id", false), s.End("id", false)); err != nil || exists(dir) {
+	if err := errors.Join(s.End("id", false, nil), s.End("id", false, nil)); err != nil || exists(dir) {
 		t.Errorf("the checkpoint is left after End, %v", err)
 	}
 }
