@@ -53,10 +53,12 @@ type Info struct {
 	Lineage string `json:"lineage,omitempty"`
 	// Cut counts the backups of the cluster that were begun.
 	Cut uint64 `json:"cut"`
-	// Time is the wall clock of the node, Node, at that moment, and Version its build.
-	Time    time.Time `json:"time"`
-	Node    string    `json:"node"`
-	Version string    `json:"version,omitempty"`
+	// Time is when the last entry was appended, by the wall clock of its leader: the backup has
+	// nothing that was recorded later.
+	Time time.Time `json:"time"`
+	// Node is the ID of the node whose files were copied, and Version its build.
+	Node    string `json:"node"`
+	Version string `json:"version,omitempty"`
 	// Protocol is that of the cluster.
 	Protocol   uint32      `json:"protocol"`
 	Partitions []Partition `json:"partitions"`
