@@ -275,6 +275,30 @@ func TestChain_Points(t *testing.T) {
 	}
 }
 
+// Entries reach a time after a backup that they do not continue, such as a full one made meanwhile.
+func TestChain_PointsAcrossAnotherBackup(t *testing.T) {
+	begin := time.Unix(1_700_000_000, 0)
+	entries := []Entry{
+		{Name: "full", ID: "1", Cut: 1, Time: begin, origin: "o"},
+		{Name: "other full", ID: "2", Cut: 2, Time: begin.Add(time.Hour), origin: "o"},
+		{Name: "points", ID: "3", Base: "1", Cut: 3, Time: begin.Add(2 * time.Hour), Points: true, origin: "o"},
+		{Name: "lost base", ID: "5", Base: "4", Cut: 5, Time: begin.Add(4 * time.Hour), Points: true, origin: "o"},
+		{Name: "other lineage", ID: "6", Cut: 2, Time: begin.Add(5 * time.Hour), origin: "p"},
+	}
+	for minutes, want := range map[int]string{
+		0: "full points", 30: "full points", 60: "full points", 90: "full points", 120: "full points", 180: "full points", 300: "other lineage",
+	} {
+		chain, err := Chain(entries, begin.Add(time.Duration(minutes)*time.Minute))
+		var names []string
+		for _, e := range chain {
+			names = append(names, e.Name)
+		}
+		if got := strings.Join(names, " "); err != nil || got != want {
+			t.Errorf("after %d minutes: %q, %v; want %q", minutes, got, err, want)
+		}
+	}
+}
+
 // An incremental backup continues only one of the same cluster, lineage and partitions.
 func TestWrite_BaseOfAnother(t *testing.T) {
 	for what, change := range map[string]func(*Info){

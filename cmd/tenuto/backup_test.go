@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/cluster/backup"
 )
 
 // A damaged backup in a directory is named, not passed over for an older one.
@@ -31,6 +34,42 @@ func TestBackupFiles_Damaged(t *testing.T) {
 	}
 	if !strings.HasPrefix(out.String(), "TIME ") {
 		t.Errorf("list on the standard output: %q", out.String())
+	}
+}
+
+// The backups that have an entry or a time are found among those that continue others, and one that
+// is missing is named.
+func TestBackupFiles_Chain(t *testing.T) {
+	begin := time.Unix(1_700_000_000, 0)
+	b := backupFiles{ends: map[string]uint64{}}
+	for i, e := range []backup.Entry{
+		{ID: "1"}, {ID: "2", Base: "1", Points: true}, {ID: "3"}, {ID: "4", Base: "2", Points: true}, {ID: "5", Base: "4"}, {ID: "6"},
+		{ID: "8", Base: "7"}, {ID: "9", Base: "8"},
+	} {
+		e.Name, e.Time = e.ID+".backup", begin.Add(time.Duration(i)*time.Hour)
+		b.entries, b.ends[e.ID] = append(b.entries, e), uint64(10*(i+1))
+	}
+	for _, c := range []struct {
+		index uint64
+		at    time.Duration
+		want  string
+	}{
+		{index: 10, want: "1"}, {index: 15, want: "1 2"}, {index: 25, want: "1 2 4"}, {index: 30, want: "1 2 4"}, {index: 40, want: "1 2 4"},
+		{index: 50, want: "1 2 4 5"}, {index: 60, want: "6"}, {at: 150 * time.Minute, want: "1 2 4"}, {at: 5 * time.Hour, want: "6"},
+	} {
+		b.index, b.at = c.index, begin.Add(c.at)
+		chain, err := b.chain()
+		var ids []string
+		for _, e := range chain {
+			ids = append(ids, e.ID)
+		}
+		if got := strings.Join(ids, " "); got != c.want || err != nil {
+			t.Errorf("entry %d, after %v: %q, %v; want %q", c.index, c.at, got, err, c.want)
+		}
+	}
+	b.index, b.at = 0, time.Time{}
+	if _, _, err := b.open(); err == nil || !strings.Contains(err.Error(), "8.backup continues the backup 7") {
+		t.Errorf("the newest is incomplete: %v", err)
 	}
 }
 
