@@ -127,6 +127,25 @@ func TestRestore_OrderOfBackups(t *testing.T) {
 	}
 }
 
+// The error names the backup that is damaged.
+func TestRestore_NamesTheDamagedOne(t *testing.T) {
+	var full, next bytes.Buffer
+	id := strings.Repeat("0", 31)
+	for n, to := range []*bytes.Buffer{&full, &next} {
+		described := describe(id+fmt.Sprint(n+1), "", "content")
+		described.Cut = uint64(n + 1)
+		if err := sourceOf(described, "content").write(t.Context(), to, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next.Truncate(next.Len() - 1)
+	to := Target{Dir: filepath.Join(t.TempDir(), "restored"), NodeID: "n1"}
+	_, err := Restore(t.Context(), to, &full, &next)
+	if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "backup 2 of 2") {
+		t.Error(err)
+	}
+}
+
 // What continues a backup cannot have an earlier state.
 func TestRestore_StateOfTheOneBefore(t *testing.T) {
 	for what, c := range map[string]struct {

@@ -90,6 +90,7 @@ func readBackupInfo(path string) (info *backup.Info, err error) {
 type backupFiles struct {
 	entries []backup.Entry
 	ends    map[string]uint64 // by ID: the last entry of the first partition
+	several map[string]bool   // by ID: there are several partitions
 	at      time.Time         // zero: the newest
 	index   uint64            // of an entry of the first partition; 0: the newest
 	scratch string
@@ -102,13 +103,13 @@ func (b *backupFiles) flags(flags *flag.FlagSet) {
 		b.at, err = time.Parse(time.RFC3339, text)
 		return err
 	})
-	flags.BoolVar(&b.list, "list", false, "only list the backups; POINTS is any if there are points between one and the one that it continues")
+	flags.BoolVar(&b.list, "list", false, "only list the backups; POINTS since the one before are any entry, the cuts of a plan, or only the end")
 }
 
 // read reads the descriptions of files, and of those in directories. A file in a directory whose
 // name does not end in .backup is ignored if it is no backup, or not complete.
 func (b *backupFiles) read(paths []string) error {
-	b.ends = make(map[string]uint64)
+	b.ends, b.several = make(map[string]uint64), make(map[string]bool)
 	for _, path := range paths {
 		names, inDir := []string{path}, false
 		if entries, err := os.ReadDir(path); err == nil {
@@ -129,10 +130,10 @@ func (b *backupFiles) read(paths []string) error {
 				continue
 			}
 			if err != nil {
-				return err
+				return fmt.Errorf("%s: %w", name, err)
 			}
 			b.entries = append(b.entries, info.Entry(name))
-			b.ends[info.ID] = info.Partitions[0].Index
+			b.ends[info.ID], b.several[info.ID] = info.Partitions[0].Index, len(info.Partitions) > 1
 		}
 	}
 	backup.Sort(b.entries)
@@ -145,7 +146,10 @@ func (b *backupFiles) show(s streams) error {
 	table.Add("TIME", "ENTRY", "ID", "CONTINUES", "POINTS", "BYTES", "FILE")
 	for _, e := range b.entries {
 		points := "end"
-		if e.Points {
+		switch {
+		case e.Points && b.several[e.ID]:
+			points = "cuts"
+		case e.Points:
 			points = "any"
 		}
 		table.Add(output.Cell(e.Time.UTC().Format(time.RFC3339Nano)), strconv.FormatUint(b.ends[e.ID], 10), output.Cell(e.ID), output.Cell(e.Base), points,

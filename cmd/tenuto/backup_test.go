@@ -27,7 +27,8 @@ func TestBackupFiles_Damaged(t *testing.T) {
 	}
 	var out bytes.Buffer
 	_, _, openErr := b.open()
-	for what, err := range map[string]error{"open": openErr, "show": b.show(streams{out: &out})} {
+	namedErr := new(backupFiles).read([]string{filepath.Join(dir, "newest.backup")})
+	for what, err := range map[string]error{"named": namedErr, "open": openErr, "show": b.show(streams{out: &out})} {
 		if err == nil || !strings.Contains(err.Error(), "newest.backup") || strings.Contains(err.Error(), "README") {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -70,6 +71,24 @@ func TestBackupFiles_Chain(t *testing.T) {
 	b.index, b.at = 0, time.Time{}
 	if _, _, err := b.open(); err == nil || !strings.Contains(err.Error(), "8.backup continues the backup 7") {
 		t.Errorf("the newest is incomplete: %v", err)
+	}
+}
+
+// A list says which points there are since the backup before, and where each one ends.
+func TestBackupFiles_ShowPoints(t *testing.T) {
+	b := backupFiles{
+		entries: []backup.Entry{{ID: "a"}, {ID: "b", Base: "a", Points: true}, {ID: "c", Points: true}},
+		ends:    map[string]uint64{"a": 7, "b": 8, "c": 9}, several: map[string]bool{"c": true},
+	}
+	var out bytes.Buffer
+	if err := b.show(streams{out: &out}); err != nil {
+		t.Fatal(err)
+	}
+	for i, line := range strings.Split(strings.TrimSpace(out.String()), "\n")[1:] {
+		fields := strings.Fields(line)
+		if got, want := fields[1]+" "+fields[4], []string{"7 end", "8 any", "9 cuts"}[i]; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }
 
