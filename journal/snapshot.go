@@ -107,6 +107,9 @@ func openCheckpoints(config *Config, machine *state.Machine, snapshots *snapshot
 // A Checkpoint describes the files that contain the state of a partition right after one entry.
 type Checkpoint struct {
 	Index, Term uint64 // of that entry
+	// AppendedAt is when the leader appended that entry, by its wall clock, or if this node no
+	// longer knows that, when it made the checkpoint.
+	AppendedAt time.Time
 	// Database identifies the node's database. In two checkpoints of one database, immutable files
 	// with the same name are identical.
 	Database string
@@ -140,7 +143,7 @@ func (c *checkpoints) PrepareCheckpoint(ctx context.Context) error {
 // but not synced.
 //
 // Errors: ErrCutMissed; errors.ErrUnsupported without Config.Dir; the error of ctx if it ends
-// before the cut is applied; errors of the store.
+// before the cut is applied; errors of the store and of the log.
 func (c *checkpoints) CheckpointAtCut(ctx context.Context, cut uint64, dir string) (*Checkpoint, error) {
 	if c.snapshots == nil {
 		return nil, fmt.Errorf("make a checkpoint of a journal in memory: %w", errors.ErrUnsupported)
@@ -149,11 +152,19 @@ func (c *checkpoints) CheckpointAtCut(ctx context.Context, cut uint64, dir strin
 	if err != nil {
 		return nil, fmt.Errorf("make a checkpoint: %w", err)
 	}
+	var last raft.Log
+	err = c.logs.GetLog(at.Index, &last)
+	if errors.Is(err, raft.ErrLogNotFound) { // removed during the flush
+		last.AppendedAt, err = time.Now(), nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the last entry of a checkpoint: %w", err)
+	}
 	files, err := c.snapshots.Checksums(dir, at.Database)
 	if err != nil {
 		return nil, fmt.Errorf("compute the checksums of a checkpoint: %w", err)
 	}
-	made := &Checkpoint{Index: at.Index, Term: at.Term, Database: at.Database}
+	made := &Checkpoint{Index: at.Index, Term: at.Term, AppendedAt: last.AppendedAt, Database: at.Database}
 	for _, f := range files {
 		made.Files = append(made.Files, CheckpointFile{f.Name, f.Size, f.CRC32C, snapshot.IsImmutable(f.Name)})
 	}

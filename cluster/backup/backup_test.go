@@ -221,8 +221,8 @@ func TestRestore_RefusesDamagedBackups(t *testing.T) {
 	}
 }
 
-// The clock of the node that was copied was decades behind or ahead: the cluster time of the
-// restored cluster is near that of the backup all the same.
+// The clock of the leader was decades behind or ahead when it was backed up: the cluster time of
+// the restored cluster is near that of the backup all the same.
 func TestRestore_BackupOfNodeWithWrongClock(t *testing.T) {
 	c := newCluster(t, 1, 1)
 	_, full := write(t, c.Client(0), backup.Options{})

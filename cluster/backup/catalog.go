@@ -129,27 +129,42 @@ var ErrNoBackup = errors.New("tenuto: there is no backup to restore from")
 func Chain(entries []Entry, at time.Time) ([]Entry, error) {
 	entries = slices.Clone(entries)
 	Sort(entries)
-	for _, e := range slices.Backward(entries) {
+	for i, e := range slices.Backward(entries) {
 		if !at.IsZero() && e.Time.After(at) {
 			continue
 		}
 		if chain := chainOf(entries, e); chain != nil {
-			return append(chain, pointsAfter(entries, e, at)...), nil
+			if points := pointsAt(entries, i, at); points != nil {
+				return points, nil
+			}
+			return chain, nil
 		}
 	}
 	return nil, ErrNoBackup
 }
 
-// pointsAfter returns the entry that has points between another one and a time, if there is one.
-func pointsAfter(entries []Entry, base Entry, at time.Time) []Entry {
+// pointsAt returns the chain of an entry after the one at index last, the last before a time, that
+// has points around that time; nil if there is none. It need not continue that one: the points are
+// those of the log, which has that one, too. Of several, it is the one with the fewest entries to
+// apply.
+func pointsAt(entries []Entry, last int, at time.Time) (best []Entry) {
 	if at.IsZero() {
 		return nil
 	}
-	next := slices.IndexFunc(entries, func(e Entry) bool { return e.Points && e.Base == base.ID && e.Time.After(at) })
-	if next < 0 {
-		return nil
+	since := time.Time{}
+	for _, e := range entries[last+1:] {
+		if !e.Points || e.origin != entries[last].origin || !e.Time.After(at) {
+			continue
+		}
+		chain := chainOf(entries, e)
+		if len(chain) < 2 {
+			continue
+		}
+		if base := chain[len(chain)-2]; !base.Time.After(at) && base.Time.After(since) {
+			best, since = chain, base.Time
+		}
 	}
-	return entries[next : next+1]
+	return best
 }
 
 // chainOf returns what an entry needs, the entry itself last; nil if a part of it is missing.
@@ -213,32 +228,27 @@ func openAt(ctx context.Context, in Sink, at time.Time) (readers []io.Reader, cl
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := findPoints(ctx, in, entries, at); err != nil {
+		return nil, nil, err
+	}
 	chain, err := Chain(entries, at)
 	if err != nil {
 		return nil, nil, err
-	}
-	if !at.IsZero() {
-		if err := findPoints(ctx, in, entries, chain[len(chain)-1].ID); err != nil {
-			return nil, nil, err
-		}
-		if chain, err = Chain(entries, at); err != nil {
-			return nil, nil, err
-		}
 	}
 	readers, closeAll = openChain(ctx, in, chain)
 	return readers, closeAll, nil
 }
 
-// findPoints sets Points of the entries that continue a backup.
-func findPoints(ctx context.Context, in Sink, entries []Entry, base string) error {
+// findPoints sets Points of the entries after a time that continue one before it.
+func findPoints(ctx context.Context, in Sink, entries []Entry, at time.Time) error {
 	for i := range entries {
 		e := &entries[i]
-		if e.Base != base {
+		if at.IsZero() || !e.Time.After(at) || !slices.ContainsFunc(entries, func(of Entry) bool { return of.ID == e.Base && !of.Time.After(at) }) {
 			continue
 		}
 		info, err := readEntry(ctx, in, *e)
 		if err != nil {
-			return err
+			return fmt.Errorf("%s: %w", e.Name, err)
 		}
 		e.Points = info.HasPoints()
 	}

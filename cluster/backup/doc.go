@@ -19,8 +19,8 @@
 //  4. Restore writes a directory as a whole or not at all. The restored cluster has the same IDs,
 //     histories, settings, timers and schedules. Its cluster time continues as after an outage
 //     since the backup, but not past the clock of the machine that restores: if the clock of the
-//     node that was copied was years behind, no timer fires early. Activities that were running are
-//     run again, as after the loss of their worker.
+//     leader was years behind, no timer fires early. Activities that were running are run again, as
+//     after the loss of their worker.
 //  5. An incremental backup has the new files of the state, or the entries of the log since its
 //     base. With entries, Restore can go to points between the two; see [Point].
 //  6. The restored cluster is another lineage: its first node has a new directory identity, so

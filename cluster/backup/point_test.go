@@ -153,6 +153,34 @@ func TestRestore_UntilOtherPoints(t *testing.T) {
 	}
 }
 
+// The time of a backup is that of its last entry: it has nothing that was recorded later, although
+// making the checkpoint takes a while. Entries that continue the backup before it have the same
+// point at that time, and not before.
+func TestRestore_UntilTimeOfBackup(t *testing.T) {
+	for _, partitions := range []int{1, 4} {
+		client := newCluster(t, 1, partitions).Client(0)
+		first, full := write(t, client, backup.Options{})
+		for i := range 20 {
+			if _, err := cluster.StartRun(t.Context(), client, waiter, fmt.Sprint("w", i), "order"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		second, _ := write(t, client, backup.Options{Base: first, Points: true})
+		third, entries := write(t, client, backup.Options{Base: first, Points: true})
+		if third.Base != first.ID || !third.HasPoints() {
+			t.Fatalf("continues %q, points %t", third.Base, third.HasPoints())
+		}
+		if _, info := restoreUntil(t, backup.Point{Time: second.Time}, full, entries); info.Cut != second.Cut ||
+			info.Partitions[0].Index != second.Partitions[0].Index || info.Time.After(second.Time) {
+			t.Errorf("%d partitions: at %v: cut %d, entry %d, %v; want cut %d, entry %d", partitions, second.Time,
+				info.Cut, info.Partitions[0].Index, info.Time, second.Cut, second.Partitions[0].Index)
+		}
+		if _, info := restoreUntil(t, backup.Point{Time: second.Time.Add(-1)}, full, entries); info.Cut >= second.Cut {
+			t.Errorf("%d partitions: before %v: cut %d", partitions, second.Time, info.Cut)
+		}
+	}
+}
+
 // Instances in four partitions send each other messages and run children while points are recorded.
 // Restored to any of these points, each of them ends with the right result: no message is lost and
 // none has an effect twice.

@@ -220,7 +220,7 @@ func (p *filePool) addUntil(ctx context.Context, until Point, backups []io.Reade
 		}
 		before := info
 		if info, err = p.add(&contextReader{ctx, from}, before); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("backup %d of %d: %w", i+1, len(backups), err)
 		}
 		if until.isIn(info) {
 			return p.shorten(info, before, until)

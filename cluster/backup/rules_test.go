@@ -127,6 +127,25 @@ func TestRestore_OrderOfBackups(t *testing.T) {
 	}
 }
 
+// The error names the backup that is damaged.
+func TestRestore_NamesTheDamagedOne(t *testing.T) {
+	var full, next bytes.Buffer
+	id := strings.Repeat("0", 31)
+	for n, to := range []*bytes.Buffer{&full, &next} {
+		described := describe(id+fmt.Sprint(n+1), "", "content")
+		described.Cut = uint64(n + 1)
+		if err := sourceOf(described, "content").write(t.Context(), to, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next.Truncate(next.Len() - 1)
+	to := Target{Dir: filepath.Join(t.TempDir(), "restored"), NodeID: "n1"}
+	_, err := Restore(t.Context(), to, &full, &next)
+	if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "backup 2 of 2") {
+		t.Error(err)
+	}
+}
+
 // What continues a backup cannot have an earlier state.
 func TestRestore_StateOfTheOneBefore(t *testing.T) {
 	for what, c := range map[string]struct {
@@ -268,6 +287,30 @@ func TestChain_Points(t *testing.T) {
 		chain, err := Chain(entries, begin.Add(time.Duration(minutes)*time.Minute))
 		if err != nil || len(chain) != want {
 			t.Errorf("after %d minutes: %v, %v", minutes, chain, err)
+		}
+	}
+}
+
+// Entries reach a time after a backup that they do not continue, such as a full one made meanwhile.
+func TestChain_PointsAcrossAnotherBackup(t *testing.T) {
+	begin := time.Unix(1_700_000_000, 0)
+	entries := []Entry{
+		{Name: "full", ID: "1", Cut: 1, Time: begin, origin: "o"},
+		{Name: "other full", ID: "2", Cut: 2, Time: begin.Add(time.Hour), origin: "o"},
+		{Name: "points", ID: "3", Base: "1", Cut: 3, Time: begin.Add(2 * time.Hour), Points: true, origin: "o"},
+		{Name: "lost base", ID: "5", Base: "4", Cut: 5, Time: begin.Add(4 * time.Hour), Points: true, origin: "o"},
+		{Name: "other lineage", ID: "6", Cut: 2, Time: begin.Add(5 * time.Hour), origin: "p"},
+	}
+	for minutes, want := range map[int]string{
+		0: "full points", 30: "full points", 60: "full points", 90: "full points", 120: "full points", 180: "full points", 300: "other lineage",
+	} {
+		chain, err := Chain(entries, begin.Add(time.Duration(minutes)*time.Minute))
+		var names []string
+		for _, e := range chain {
+			names = append(names, e.Name)
+		}
+		if got := strings.Join(names, " "); err != nil || got != want {
+			t.Errorf("after %d minutes: %q, %v; want %q", minutes, got, err, want)
 		}
 	}
 }

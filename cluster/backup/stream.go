@@ -54,10 +54,12 @@ type Info struct {
 	// Cut is the latest cut in the state. Each backup that is begun, and each point that a [Plan]
 	// records, has a higher one.
 	Cut uint64 `json:"cut"`
-	// Time is the wall clock of the node, Node, right after that, and Version its build.
-	Time    time.Time `json:"time"`
-	Node    string    `json:"node"`
-	Version string    `json:"version,omitempty"`
+	// Time is when the last entry was appended, by the wall clock of its leader: the backup has
+	// nothing that was recorded later.
+	Time time.Time `json:"time"`
+	// Node is the ID of the node whose files were copied, and Version its build.
+	Node    string `json:"node"`
+	Version string `json:"version,omitempty"`
 	// Protocol is that of the cluster.
 	Protocol   uint32      `json:"protocol"`
 	Partitions []Partition `json:"partitions"`

@@ -23,6 +23,9 @@ func writeBackup(flags *flag.FlagSet) action {
 	points := flags.Bool("points", false, "with -base: write all log entries since that backup, so that restore can go to points between the two")
 	node := flags.String("node", "", "`ID` of the node to copy from; default: one that leads little")
 	return withSession(flags, func(ctx context.Context, s *session, args []string) error {
+		if *points && *base == "" {
+			return &usageError{"-points needs -base: a full backup has no points before it"}
+		}
 		options := backup.Options{Node: *node, Points: *points}
 		if *base != "" {
 			info, err := readBackupInfo(*base)
@@ -86,7 +89,10 @@ func readBackupInfo(path string) (info *backup.Info, err error) {
 // backupFiles are backups in files, among which a time selects.
 type backupFiles struct {
 	entries []backup.Entry
-	at      time.Time // zero: the newest
+	ends    map[string]uint64 // by ID: the last entry of the first partition
+	several map[string]bool   // by ID: there are several partitions
+	at      time.Time         // zero: the newest
+	index   uint64            // of an entry of the first partition; 0: the newest
 	scratch string
 	list    bool
 	damaged []error // of files in directories
@@ -97,12 +103,13 @@ func (b *backupFiles) flags(flags *flag.FlagSet) {
 		b.at, err = time.Parse(time.RFC3339, text)
 		return err
 	})
-	flags.BoolVar(&b.list, "list", false, "only list the backups; POINTS is any if restore can go to points between a backup and the one it continues")
+	flags.BoolVar(&b.list, "list", false, "only list the backups; POINTS since the one before are any entry, the cuts of a plan, or only the end")
 }
 
 // read reads the descriptions of files, and of those in directories. A file in a directory whose
 // name does not end in .backup is ignored if it is no backup, or not complete.
 func (b *backupFiles) read(paths []string) error {
+	b.ends, b.several = make(map[string]uint64), make(map[string]bool)
 	for _, path := range paths {
 		names, inDir := []string{path}, false
 		if entries, err := os.ReadDir(path); err == nil {
@@ -123,9 +130,10 @@ func (b *backupFiles) read(paths []string) error {
 				continue
 			}
 			if err != nil {
-				return err
+				return fmt.Errorf("%s: %w", name, err)
 			}
 			b.entries = append(b.entries, info.Entry(name))
+			b.ends[info.ID], b.several[info.ID] = info.Partitions[0].Index, len(info.Partitions) > 1
 		}
 	}
 	backup.Sort(b.entries)
@@ -135,16 +143,47 @@ func (b *backupFiles) read(paths []string) error {
 // show prints the backups, oldest first, and returns an error for those that cannot be read.
 func (b *backupFiles) show(s streams) error {
 	table := output.NewRows(s.out)
-	table.Add("TIME", "ID", "CONTINUES", "POINTS", "BYTES", "FILE")
+	table.Add("TIME", "ENTRY", "ID", "CONTINUES", "POINTS", "BYTES", "FILE")
 	for _, e := range b.entries {
 		points := "end"
-		if e.Points {
+		switch {
+		case e.Points && b.several[e.ID]:
+			points = "cuts"
+		case e.Points:
 			points = "any"
 		}
-		table.Add(output.Cell(e.Time.UTC().Format(time.RFC3339Nano)), output.Cell(e.ID), output.Cell(e.Base), points,
+		table.Add(output.Cell(e.Time.UTC().Format(time.RFC3339Nano)), strconv.FormatUint(b.ends[e.ID], 10), output.Cell(e.ID), output.Cell(e.Base), points,
 			strconv.FormatInt(e.Size, 10), output.Line(e.Name))
 	}
 	return errors.Join(table.Flush(), errors.Join(b.damaged...))
+}
+
+// chain returns the backups to restore, in order. Those of an entry are of the latest lineage that
+// has it, because another one counts its entries anew.
+func (b *backupFiles) chain() ([]backup.Entry, error) {
+	for i, e := range slices.Backward(b.entries) {
+		base, hasBase := b.ends[e.Base]
+		if end := b.ends[e.ID]; b.index > 0 && (end == b.index || e.Points && hasBase && base < b.index && b.index < end) {
+			return backup.Chain(b.entries[:i+1], time.Time{})
+		}
+	}
+	return backup.Chain(b.entries, b.at)
+}
+
+// incomplete returns the backup, of those that an entry needs, whose base is missing; "" if all are
+// there.
+func (b *backupFiles) incomplete(e backup.Entry) (name, base string) {
+	for range b.entries { // damaged ones could form a circle
+		at := slices.IndexFunc(b.entries, func(of backup.Entry) bool { return of.ID == e.Base })
+		if at < 0 {
+			break
+		}
+		e = b.entries[at]
+	}
+	if e.Base == "" {
+		return "", ""
+	}
+	return e.Name, e.Base
 }
 
 // open opens the files of the newest backup that was made until the time, of what it continues, and
@@ -154,14 +193,13 @@ func (b *backupFiles) open() (files []io.Reader, closeAll func() error, err erro
 		return nil, nil, fmt.Errorf("%w; to use the others, move it to another directory", errors.Join(b.damaged...))
 	}
 	until := slices.DeleteFunc(slices.Clone(b.entries), func(e backup.Entry) bool { return !b.at.IsZero() && e.Time.After(b.at) })
-	chain, err := backup.Chain(b.entries, b.at)
+	chain, err := b.chain()
 	if err != nil {
 		return nil, nil, &usageError{err.Error() + "; -list shows what there is"}
 	}
 	// Anything but the newest could be less than what the user wants.
-	newest := until[len(until)-1]
-	if !slices.ContainsFunc(chain, func(e backup.Entry) bool { return e.ID == newest.ID }) {
-		return nil, nil, &usageError{fmt.Sprintf("%s continues the backup %s, which is missing; with -at an earlier one is used", newest.Name, newest.Base)}
+	if name, base := b.incomplete(until[len(until)-1]); name != "" && b.index == 0 {
+		return nil, nil, &usageError{fmt.Sprintf("%s continues the backup %s, which is missing; with -at an earlier one is used", name, base)}
 	}
 	var opened []*os.File
 	closeAll = func() (err error) {
@@ -189,7 +227,7 @@ func restoreBackup(flags *flag.FlagSet) action {
 	flags.Uint64Var(&to.Until.Index, "index", 0, "index of an `entry` of the first partition: use the latest point that is not after it")
 	from.flags(flags)
 	return func(ctx context.Context, s streams, args []string) (err error) {
-		to.Until.Time = from.at
+		to.Until.Time, from.index = from.at, to.Until.Index
 		if !from.list && (to.Dir == "" || to.NodeID == "") {
 			return &usageError{"name the node and its directory: -id n1 -dir data"}
 		}

@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/tenuto-dev/tenuto/cluster/backup"
 )
 
 // A damaged backup in a directory is named, not passed over for an older one.
@@ -24,13 +27,68 @@ func TestBackupFiles_Damaged(t *testing.T) {
 	}
 	var out bytes.Buffer
 	_, _, openErr := b.open()
-	for what, err := range map[string]error{"open": openErr, "show": b.show(streams{out: &out})} {
+	namedErr := new(backupFiles).read([]string{filepath.Join(dir, "newest.backup")})
+	for what, err := range map[string]error{"named": namedErr, "open": openErr, "show": b.show(streams{out: &out})} {
 		if err == nil || !strings.Contains(err.Error(), "newest.backup") || strings.Contains(err.Error(), "README") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	if !strings.HasPrefix(out.String(), "TIME ") {
 		t.Errorf("list on the standard output: %q", out.String())
+	}
+}
+
+// The backups that have an entry or a time are found among those that continue others, and one that
+// is missing is named.
+func TestBackupFiles_Chain(t *testing.T) {
+	begin := time.Unix(1_700_000_000, 0)
+	b := backupFiles{ends: map[string]uint64{}}
+	for i, e := range []backup.Entry{
+		{ID: "1"}, {ID: "2", Base: "1", Points: true}, {ID: "3"}, {ID: "4", Base: "2", Points: true}, {ID: "5", Base: "4"}, {ID: "6"},
+		{ID: "8", Base: "7"}, {ID: "9", Base: "8"},
+	} {
+		e.Name, e.Time = e.ID+".backup", begin.Add(time.Duration(i)*time.Hour)
+		b.entries, b.ends[e.ID] = append(b.entries, e), uint64(10*(i+1))
+	}
+	for _, c := range []struct {
+		index uint64
+		at    time.Duration
+		want  string
+	}{
+		{index: 10, want: "1"}, {index: 15, want: "1 2"}, {index: 25, want: "1 2 4"}, {index: 30, want: "1 2 4"}, {index: 40, want: "1 2 4"},
+		{index: 50, want: "1 2 4 5"}, {index: 60, want: "6"}, {at: 150 * time.Minute, want: "1 2 4"}, {at: 5 * time.Hour, want: "6"},
+	} {
+		b.index, b.at = c.index, begin.Add(c.at)
+		chain, err := b.chain()
+		var ids []string
+		for _, e := range chain {
+			ids = append(ids, e.ID)
+		}
+		if got := strings.Join(ids, " "); got != c.want || err != nil {
+			t.Errorf("entry %d, after %v: %q, %v; want %q", c.index, c.at, got, err, c.want)
+		}
+	}
+	b.index, b.at = 0, time.Time{}
+	if _, _, err := b.open(); err == nil || !strings.Contains(err.Error(), "8.backup continues the backup 7") {
+		t.Errorf("the newest is incomplete: %v", err)
+	}
+}
+
+// A list says which points there are since the backup before, and where each one ends.
+func TestBackupFiles_ShowPoints(t *testing.T) {
+	b := backupFiles{
+		entries: []backup.Entry{{ID: "a"}, {ID: "b", Base: "a", Points: true}, {ID: "c", Points: true}},
+		ends:    map[string]uint64{"a": 7, "b": 8, "c": 9}, several: map[string]bool{"c": true},
+	}
+	var out bytes.Buffer
+	if err := b.show(streams{out: &out}); err != nil {
+		t.Fatal(err)
+	}
+	for i, line := range strings.Split(strings.TrimSpace(out.String()), "\n")[1:] {
+		fields := strings.Fields(line)
+		if got, want := fields[1]+" "+fields[4], []string{"7 end", "8 any", "9 cuts"}[i]; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }
 

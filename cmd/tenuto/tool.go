@@ -42,8 +42,9 @@ Votes follow when that costs no redundancy, usually within seconds; "tenuto memb
 	{"adopt", "NODE IDENTITY", "record the new directory of a node that lost its own", 2, 2, nodeIDs, true, adopt, ""},
 	{"token", "", "issue, list or revoke join tokens", 0, 0, noNames, true, token, ""},
 	{"backup", "FILE", "write a backup of the whole cluster to a new file", 1, 1, fileNames, false, writeBackup, `
-With -base it has only what is not in that backup and those before it. A backup has all payloads,
-and the key of signed tokens: keep it as secret as the directories of the nodes.`},
+With -base it has only what is not in that backup and those before it. With several partitions, the
+points between two backups are those that a plan with points records in the cluster. A backup has
+all payloads, and the key of signed tokens: keep it as secret as the directories of the nodes.`},
 	{"verify", "[FILE...]", "compare all replicas now, or check backups; status 1 unless all agree", 0, -1, fileNames, false, verify, `
 Without files it reads all histories on all voters; the status is 1 also if a voter did not take part.
 Leaders compare by themselves, too, once an hour if they can. With the files that restore takes, it

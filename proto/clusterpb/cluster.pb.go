@@ -8306,7 +8306,7 @@ type BackupBegun struct {
 	// The ID of the latest lineage; empty if there is none.
 	Lineage string `protobuf:"bytes,3,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	Cut     uint64 `protobuf:"varint,4,opt,name=cut,proto3" json:"cut,omitempty"`
-	// When the checkpoint began, by the wall clock of the node, in Unix nanoseconds.
+	// When the last of its entries was appended, by the wall clock of its leader, in Unix nanoseconds.
 	Time int64 `protobuf:"varint,5,opt,name=time,proto3" json:"time,omitempty"`
 	// The version of Tenuto that the node runs.
 	Version string `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`

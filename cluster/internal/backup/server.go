@@ -152,7 +152,8 @@ func (s *Server) makeCheckpoint(ctx context.Context) (*clusterpb.BackupBegun, er
 // tryCut makes a checkpoint at a new cut. It records the cut in all partitions while this node
 // waits for the recorded cut in each. The error is journal.ErrCutMissed if another cut may succeed.
 func (s *Server) tryCut(ctx context.Context) (*clusterpb.BackupBegun, error) {
-	begun := &clusterpb.BackupBegun{Id: NewID(), Partitions: make([]*clusterpb.BackupPartition, len(s.partitions))}
+	begun := &clusterpb.BackupBegun{Id: NewID()}
+	made := make([]*journal.Checkpoint, len(s.partitions))
 	preparing, preparingCtx := errgroup.WithContext(ctx)
 	for _, p := range s.partitions {
 		if p.Dir == "" {
@@ -164,24 +165,21 @@ func (s *Server) tryCut(ctx context.Context) (*clusterpb.BackupBegun, error) {
 		return nil, err
 	}
 	begun.Cut = s.nextCut()
-	recorded := make([]int64, len(s.partitions)) // when: nothing in the backup is later
 	cutting, ctx := errgroup.WithContext(ctx)
 	for i, p := range s.partitions {
-		cutting.Go(func() error {
-			at, err := p.Journal.CheckpointAtCut(ctx, begun.Cut, filepath.Join(p.Dir, dirName))
-			begun.Partitions[i] = encode(at)
+		cutting.Go(func() (err error) {
+			made[i], err = p.Journal.CheckpointAtCut(ctx, begun.Cut, filepath.Join(p.Dir, dirName))
 			return err
 		})
-		cutting.Go(func() error {
-			err := p.RecordCut(ctx, begun.Cut)
-			recorded[i] = time.Now().UnixNano()
-			return err
-		})
+		cutting.Go(func() error { return p.RecordCut(ctx, begun.Cut) })
 	}
 	if err := cutting.Wait(); err != nil {
 		return nil, err
 	}
-	begun.Time = slices.Max(recorded)
+	for _, of := range made {
+		begun.Partitions = append(begun.Partitions, encode(of))
+		begun.Time = max(begun.Time, of.AppendedAt.UnixNano())
+	}
 	first := s.partitions[0].Journal
 	begun.Lineage, begun.Protocol = lineage.Latest(first.Lineages()).GetId(), first.Protocol()
 	return begun, nil
@@ -314,9 +312,6 @@ func NewID() string {
 }
 
 func encode(c *journal.Checkpoint) *clusterpb.BackupPartition {
-	if c == nil {
-		return nil
-	}
 	p := &clusterpb.BackupPartition{Index: c.Index, Term: c.Term, Database: c.Database}
 	for _, f := range c.Files {
 		p.Files = append(p.Files, &clusterpb.BackupFile{Name: f.Name, Size: f.Size, Crc32C: f.CRC32C, Immutable: f.Immutable})
