@@ -213,9 +213,9 @@ func (r retained) entries() (kept []raftlog.Retained) {
 
 // RetainLog keeps the entries after an index, so that [Journal.WriteEntries] can copy them later:
 // for 8 days, and while they have at most Config.RetainBytes. The index replaces an earlier one,
-// instead; each may be 0 for none. The indexes are stored in Config.Dir; of more than four, the lowest are
-// dropped. After a write to a full disk nothing is kept until the next call or start. The error is
-// a system error; nothing has changed then.
+// instead; each may be 0 for none. The indexes are stored in Config.Dir; of more than four, the
+// lowest are dropped. After a write to a full disk nothing is kept until the next call or start.
+// The error is a system error; nothing has changed then.
 func (c *checkpoints) RetainLog(after, instead uint64) error {
 	c.retaining.Lock()
 	defer c.retaining.Unlock()

@@ -102,22 +102,6 @@ func TestRestore_UntilAnyEntry(t *testing.T) {
 	}
 }
 
-// Everything in a backup was recorded before the time of the backup, up to the cut. Otherwise a
-// restore to a time after that of the backup would have what was recorded later.
-func TestRestore_UntilTimeOfBackup(t *testing.T) {
-	for _, partitions := range []int{1, 3} {
-		client := newCluster(t, 1, partitions).Client(0)
-		base, full := write(t, client, backup.Options{})
-		last, increment := write(t, client, backup.Options{Base: base, Points: true})
-		_, info := restoreUntil(t, backup.Point{Time: last.Time.Add(-time.Nanosecond)}, full, increment)
-		for i, p := range info.Partitions {
-			if want := last.Partitions[i].Index; p.Index != want || info.Cut != last.Cut {
-				t.Errorf("partition %d of %d ends at entry %d at the time of the backup, which ends at %d", i, partitions, p.Index, want)
-			}
-		}
-	}
-}
-
 // A point that the backups do not have is refused, with what they have.
 func TestRestore_UntilOtherPoints(t *testing.T) {
 	client := newCluster(t, 1, 1).Client(0)
