@@ -381,8 +381,9 @@ func (s *Server) pathOf(r *clusterpb.ReadBackupRequest) (string, error) {
 	return filepath.Join(s.partitions[r.Partition].Dir, dirName, r.File), nil
 }
 
-// End removes the checkpoint with an ID, if it exists. With keepLog, the node keeps the log after it,
-// for a backup that continues it, and no longer the log after the indexes instead, if there are any.
+// End removes the checkpoint with an ID, if it exists. With keepLog, the node keeps the log after
+// it, for a backup that continues it, and no longer the log after the indexes instead, if there are
+// any.
 func (s *Server) End(id string, keepLog bool, instead []uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
