@@ -165,9 +165,9 @@ func (s *source) ask(ctx context.Context, request *clusterpb.Request) (*clusterp
 // itself after some time.
 const endTimeout = 5 * time.Second
 
-// end lets the node remove the checkpoint. With keepLog, the node keeps the log after the backup, for
-// one that continues it, and no longer that after another one, instead, if there is one. An error
-// has no effect on the backup, so it is ignored.
+// end lets the node remove the checkpoint. With keepLog, the node keeps the log after the backup,
+// for one that continues it, and no longer that after another one, instead, if there is one. An
+// error has no effect on the backup, so it is ignored.
 func (s *source) end(ctx context.Context, keepLog bool, instead *Info) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
