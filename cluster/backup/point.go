@@ -21,7 +21,8 @@ type Point struct {
 	// the clocks of the leaders that recorded it.
 	Time time.Time
 	// Index selects the latest point at or before the entry of that index in the log of the first
-	// partition.
+	// partition. If the entry is between the ends of two backups without points between them,
+	// Restore returns a [*replay.InvalidError].
 	Index uint64
 }
 
