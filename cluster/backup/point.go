@@ -128,10 +128,13 @@ func (p *filePool) lastEntry(info, before *Info, until Point) (logEntry, error) 
 		}
 		last = next
 	}
-	if last.index == info.Partitions[0].Index {
-		last.cut = info.Cut
+	cuts, err := p.cuts(0, info, before)
+	for _, c := range cuts {
+		if c.index <= last.index {
+			last.cut = c.cut
+		}
 	}
-	return last, nil
+	return last, err
 }
 
 func later(a, b time.Time) time.Time {

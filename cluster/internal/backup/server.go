@@ -419,6 +419,9 @@ func (s *Server) retainBegun(begun *clusterpb.BackupBegun) {
 // retainLogs keeps the log after an index of each partition, instead of that after another one;
 // each may be nil. If that is not possible, the next backup has files of the state.
 func (s *Server) retainLogs(after, instead []uint64) {
+	if after == nil && instead == nil {
+		return
+	}
 	of := func(indexes []uint64, partition int) uint64 {
 		if len(indexes) != len(s.partitions) {
 			return 0
