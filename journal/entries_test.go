@@ -210,7 +210,7 @@ func TestRetainLog_Bound(t *testing.T) {
 
 // The partitions of a node share what it keeps.
 func TestRetainLog_BoundOfPartition(t *testing.T) {
-	for partitions, want := range map[int]uint64{0: 1 << 30, 1: 1 << 30, 4: 1 << 28, 64: 1 << 24} {
+	for partitions, want := range map[int]uint64{0: 2 << 30, 1: 2 << 30, 4: 1 << 29, 64: 1 << 25} {
 		if got := (Config{Partitions: partitions}).withDefaults().RetainBytes; got != want {
 			t.Errorf("%d partitions: each keeps %d bytes, want %d", partitions, got, want)
 		}

@@ -243,6 +243,7 @@ func (h history) eventsFrom(id uint64, err *error) iter.Seq2[uint64, []byte] {
 			if errors.Is(failed, errDatabaseReplaced) {
 				failed = h.refresh()
 				if failed == nil {
+					chainHash = 0 // chunks of the other database may begin with other events
 					continue
 				}
 			}

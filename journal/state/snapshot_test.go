@@ -401,3 +401,58 @@ func BenchmarkSnapshot(b *testing.B) {
 		}
 	})
 }
+
+// The database is replaced while a history is read, by one of a node that flushed at other moments,
+// so its chunks begin with other events. The reader gets the rest of the history all the same.
+func TestInstall_ReaderContinuesInOtherChunks(t *testing.T) {
+	const events = 6
+	fs := vfs.NewMem()
+	open := func(dir string, flushAt func(id uint64) bool) *Machine {
+		o := rareFlushOptions(fs)
+		o.Dir = dir
+		m := must(Open(testStore{must(pebblestore.Open(o.Options)), o.FS}, o.machine))
+		t.Cleanup(func() {
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		applyEpoch(t, m)
+		for id := uint64(1); id < events; id += 2 {
+			segments := []*journalpb.Segment{segmentOf(1, id, activityDone(id-1), activity())}
+			if id == 1 {
+				segments[0] = segmentOf(1, 1, started("a"), activity())
+			}
+			if err := errors.Join(applyAppend(m, "a", segments...), m.Advance(id+1, 1)); err != nil {
+				t.Fatal(err)
+			}
+			if flushAt(id) {
+				if err := m.Flush(t.Context(), id+1); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		return m
+	}
+	m := open("own", func(uint64) bool { return true })
+	other := open("other", func(id uint64) bool { return id+2 > events })
+	if _, err := other.Checkpoint("checkpoint"); err != nil {
+		t.Fatal(err)
+	}
+	seen := uint64(0)
+	for e, err := range m.Events("a", 1, 1) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen++; e.EventId != seen {
+			t.Errorf("event %d follows %d", e.EventId, seen-1)
+		}
+		if seen == 2 {
+			if err := m.Install(func(to string) error { return copyFiles(fs, "checkpoint", to) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if seen != events || m.Err() != nil {
+		t.Errorf("%d events, %v", seen, m.Err())
+	}
+}
