@@ -115,6 +115,28 @@ func resultOf[T any](ctx context.Context, client *cluster.Client, id string) (re
 	return result, err
 }
 
+// startMessages starts instances that run children and send each other messages, each of them a
+// number of rounds. It returns their results.
+func startMessages(t *testing.T, client *cluster.Client, each, rounds int) map[string]int {
+	t.Helper()
+	results := map[string]int{}
+	sum := rounds * (rounds + 1) / 2
+	for i := range each {
+		for _, start := range []struct {
+			kind   string
+			of     replay.OrchestrationHandle[int, int]
+			result int
+		}{{"p", parent, sum}, {"a", adder, sum}, {"s", sender, rounds}} {
+			id := fmt.Sprint(start.kind, i)
+			if _, err := cluster.StartRun(t.Context(), client, start.of, id, rounds); err != nil {
+				t.Fatal(err)
+			}
+			results[id] = start.result
+		}
+	}
+	return results
+}
+
 // Parents with children, and instances that send messages, in other partitions run while backups
 // are made. Each restored cluster has everything that was acknowledged before its backup, and every
 // parent in it ends with the right result.
@@ -127,21 +149,7 @@ func TestBackup_RestoredClusterGoesOn(t *testing.T) {
 			if _, err := cluster.StartRun(t.Context(), client, waiter, "w", "order"); err != nil {
 				t.Fatal(err)
 			}
-			want := map[string]int{}
-			for i := range parents {
-				const sum = rounds * (rounds + 1) / 2
-				for _, start := range []struct {
-					kind   string
-					of     replay.OrchestrationHandle[int, int]
-					result int
-				}{{"p", parent, sum}, {"a", adder, sum}, {"s", sender, rounds}} {
-					id := fmt.Sprint(start.kind, i)
-					if _, err := cluster.StartRun(t.Context(), client, start.of, id, rounds); err != nil {
-						t.Fatal(err)
-					}
-					want[id] = start.result
-				}
-			}
+			want := startMessages(t, client, parents, rounds)
 			info, full := write(t, client, backup.Options{})
 			if len(info.Partitions) != partitions {
 				t.Fatalf("%d partitions", len(info.Partitions))

@@ -177,7 +177,6 @@ func TestRestore_UntilCutOfPartitions(t *testing.T) {
 		t.Fatal(err)
 	}
 	base, full := write(t, client, backup.Options{})
-	const sum = rounds * (rounds + 1) / 2
 	ctx, cancel := context.WithCancel(t.Context())
 	var pointing sync.WaitGroup
 	pointing.Go(func() {
@@ -192,20 +191,7 @@ func TestRestore_UntilCutOfPartitions(t *testing.T) {
 	})
 	defer pointing.Wait()
 	defer cancel()
-	want := map[string]int{}
-	for i := range each {
-		for _, start := range []struct {
-			kind   string
-			of     replay.OrchestrationHandle[int, int]
-			result int
-		}{{"p", parent, sum}, {"a", adder, sum}, {"s", sender, rounds}} {
-			id := fmt.Sprint(start.kind, i)
-			if _, err := cluster.StartRun(t.Context(), client, start.of, id, rounds); err != nil {
-				t.Fatal(err)
-			}
-			want[id] = start.result
-		}
-	}
+	want := startMessages(t, client, each, rounds)
 	begin, started := write(t, client, backup.Options{Base: base, Points: true}) // has all instances
 	begun := time.Now()
 	for id, result := range want {
