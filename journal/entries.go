@@ -57,9 +57,9 @@ func (c *checkpoints) WriteEntries(ctx context.Context, to io.Writer, after, las
 		if log.Type != raft.LogCommand {
 			continue
 		}
-		switch lifts, err := liftsQuarantine(log.Data); {
+		switch lifts, err := (&Entry{Index: index, data: log.Data}).liftsQuarantine(); {
 		case err != nil:
-			return fmt.Errorf("copy entry %d: %w", index, err)
+			return fmt.Errorf("copy entries: %w", err)
 		case lifts:
 			return fmt.Errorf("%w: a quarantine ended with entry %d", ErrNoEntries, index)
 		}
@@ -74,26 +74,14 @@ func (c *checkpoints) WriteEntries(ctx context.Context, to io.Writer, after, las
 	return nil
 }
 
-// liftsQuarantine reports whether an encoded Entry ends the quarantine of a replica, which was then
+// liftsQuarantine reports whether the entry ends the quarantine of a replica, which was then
 // repaired.
-func liftsQuarantine(data []byte) (bool, error) {
-	records, err := entry.Unpack(nil, data)
-	if err != nil {
-		return false, err
-	}
-	for _, encoded := range records {
-		if !entry.IsMetadataChange(encoded) { // nearly all
-			continue
-		}
-		record := new(journalpb.Record)
-		if err := proto.Unmarshal(encoded, record); err != nil {
-			return false, fmt.Errorf("decode record: %w: %w", state.ErrCorrupt, err)
-		}
-		if record.GetMetadataChange().GetLifted() != nil {
-			return true, nil
-		}
-	}
-	return false, nil
+func (e *Entry) liftsQuarantine() (lifts bool, err error) {
+	err = e.eachRecord(entry.ConcernsMetadata, func(record *journalpb.Record) error {
+		lifts = lifts || record.GetMetadataChange().GetLifted() != nil
+		return nil
+	})
+	return lifts, err
 }
 
 // ReadEntries yields what WriteEntries has written, size bytes of it, in order. An error, which it
@@ -157,7 +145,7 @@ type CutRecord struct {
 // Cuts returns the records of cuts in the entry, and how many epochs begin in it. The error wraps
 // state.ErrCorrupt.
 func (e *Entry) Cuts() (cuts []CutRecord, epochs int64, err error) {
-	err = e.eachRecord(func(record *journalpb.Record) error {
+	err = e.eachRecord(entry.ConcernsMetadata, func(record *journalpb.Record) error {
 		if record.GetEpoch() != nil {
 			epochs++
 		}
@@ -169,13 +157,17 @@ func (e *Entry) Cuts() (cuts []CutRecord, epochs int64, err error) {
 	return cuts, epochs, err
 }
 
-// eachRecord calls visit with each record of the entry.
-func (e *Entry) eachRecord(visit func(*journalpb.Record) error) error {
+// eachRecord calls visit with each record of the entry that is wanted; nearly all that are not are
+// large, and need not be decoded. A nil wanted means all.
+func (e *Entry) eachRecord(wanted func(encoded []byte) bool, visit func(*journalpb.Record) error) error {
 	records, err := entry.Unpack(nil, e.data)
 	if err != nil {
 		return fmt.Errorf("entry %d: %w", e.Index, err)
 	}
 	for _, encoded := range records {
+		if wanted != nil && !wanted(encoded) {
+			continue
+		}
 		record := new(journalpb.Record)
 		if err := proto.Unmarshal(encoded, record); err != nil {
 			return fmt.Errorf("entry %d: decode record: %w: %w", e.Index, state.ErrCorrupt, err)

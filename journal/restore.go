@@ -535,7 +535,7 @@ func (s *Survivor) tail() iter.Seq2[*Entry, error] {
 func (s *Survivor) eachRecordInTail(visit func(*journalpb.Record) error) error {
 	for e, err := range s.tail() {
 		if err == nil {
-			err = e.eachRecord(visit)
+			err = e.eachRecord(nil, visit)
 		}
 		if err != nil {
 			return err

@@ -202,12 +202,11 @@ func readRetained(dir string) (retained, error) {
 	return r, err
 }
 
-// entries returns the entries to keep, in ascending order.
+// entries returns the entries to keep.
 func (r retained) entries() (kept []raftlog.Retained) {
 	for _, i := range r {
 		kept = append(kept, raftlog.Retained{After: i.After, Until: i.Since.Add(retainedFor)})
 	}
-	slices.SortFunc(kept, func(a, b raftlog.Retained) int { return cmp.Compare(a.After, b.After) })
 	return kept
 }
 

@@ -92,7 +92,7 @@ func TestCuts_RejectedRecords(t *testing.T) {
 				w.add(t, int64(i), records...)
 			}
 			w.write(t, pool, info, 1)
-			cuts, err := pool.cuts(1, info, before)
+			_, cuts, err := pool.scan(1, info, before, Point{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -2,12 +2,9 @@ package backup
 
 import (
 	"fmt"
-	"iter"
 	"math"
 	"slices"
 	"time"
-
-	"github.com/tenuto-dev/tenuto/journal"
 )
 
 // A Point is a moment of a cluster: at most one of Time and Index is set. The zero Point is the end
@@ -76,22 +73,15 @@ func (p *filePool) shorten(info, before *Info, until Point) (*Info, error) {
 
 // shortenLog returns a backup that has points after the backup before, without what is after one.
 func (p *filePool) shortenLog(info, before *Info, until Point) (*Info, error) {
-	var ends []logEntry
-	if len(info.Partitions) == 1 {
-		end, err := p.lastEntry(info, before, until)
-		if err != nil {
+	ends, cuts := make([]logEntry, len(info.Partitions)), make([][]logEntry, len(info.Partitions))
+	for i := range ends {
+		var err error
+		if ends[i], cuts[i], err = p.scan(i, info, before, until); err != nil {
 			return nil, err
 		}
-		ends = []logEntry{end}
-	} else {
-		logs := make([][]logEntry, len(info.Partitions))
-		for i := range logs {
-			var err error
-			if logs[i], err = p.cuts(i, info, before); err != nil {
-				return nil, err
-			}
-		}
-		ends = endsAt(logs, until)
+	}
+	if len(ends) > 1 {
+		ends = endsAt(cuts, until)
 	}
 	shortened := *info
 	shortened.Partitions = slices.Clone(info.Partitions)
@@ -108,35 +98,6 @@ func (i *Info) endOf(partition int) logEntry {
 	return logEntry{of.Index, of.Term, i.Time, i.Cut}
 }
 
-// newLog yields the entries of a partition after the backup that info continues.
-func (p *filePool) newLog(partition int, info *Info) iter.Seq2[*journal.Entry, error] {
-	log := info.Partitions[partition].Log
-	return p.readLog(partition, &log[len(log)-1], info.ID)
-}
-
-// lastEntry returns the last entry of the only partition up to a point, or the end of the backup
-// before.
-func (p *filePool) lastEntry(info, before *Info, until Point) (logEntry, error) {
-	last := before.endOf(0)
-	for e, err := range p.newLog(0, info) {
-		if err != nil {
-			return last, err
-		}
-		next := logEntry{e.Index, e.Term, later(last.at, e.AppendedAt), before.Cut}
-		if !until.includes(0, &next) {
-			break
-		}
-		last = next
-	}
-	cuts, err := p.cuts(0, info, before)
-	for _, c := range cuts {
-		if c.index <= last.index {
-			last.cut = c.cut
-		}
-	}
-	return last, err
-}
-
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
@@ -144,26 +105,32 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// cuts returns the end of the backup before, and the entries after it with which a partition has
-// recorded a later cut.
-func (p *filePool) cuts(partition int, info, before *Info) ([]logEntry, error) {
+// scan reads the entries of a partition after the backup before. It returns the last of them up to
+// a point, or the end of that backup. cuts are that end, and the entries after it with which the
+// partition has recorded a later cut.
+func (p *filePool) scan(partition int, info, before *Info, until Point) (last logEntry, cuts []logEntry, err error) {
 	type record struct {
 		logEntry
 		epoch int64 // less the epochs that have begun since the backup before
 	}
 	var found []record
-	begun, current, at := int64(0), int64(math.MinInt64), before.Time
-	for e, err := range p.newLog(partition, info) {
+	log, begun, current := info.Partitions[partition].Log, int64(0), int64(math.MinInt64)
+	last = before.endOf(partition)
+	next, included := last, true
+	for e, err := range p.readLog(partition, &log[len(log)-1], info.ID) {
 		if err != nil {
-			return nil, err
+			return last, nil, err
 		}
-		cuts, epochs, err := e.Cuts()
+		recorded, epochs, err := e.Cuts()
 		if err != nil {
-			return nil, damaged(err)
+			return last, nil, damaged(err)
 		}
-		at = later(at, e.AppendedAt)
-		for _, c := range cuts {
-			found = append(found, record{logEntry{e.Index, e.Term, at, c.Cut}, c.Epoch - begun})
+		next = logEntry{e.Index, e.Term, later(next.at, e.AppendedAt), before.Cut}
+		if included = included && until.includes(partition, &next); included {
+			last = next
+		}
+		for _, c := range recorded {
+			found = append(found, record{logEntry{next.index, next.term, next.at, c.Cut}, c.Epoch - begun})
 			current = max(current, c.Epoch-begun)
 		}
 		begun += epochs
@@ -176,7 +143,12 @@ func (p *filePool) cuts(partition int, info, before *Info) ([]logEntry, error) {
 			all = append(all, r.logEntry)
 		}
 	}
-	return all, nil
+	for _, c := range all {
+		if c.index <= last.index {
+			last.cut = c.cut
+		}
+	}
+	return last, all, nil
 }
 
 // endsAt returns where each of several partitions ends at the latest point up to until. They are at

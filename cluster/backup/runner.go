@@ -206,7 +206,7 @@ func (r *runner) list(ctx context.Context) ([]Entry, error) {
 func (r *runner) make(ctx context.Context, chain []Entry) error {
 	fullDue := len(chain) == 0 || len(chain)-1 >= r.increments()
 	var latest *Info
-	if len(chain) > 0 {
+	if len(chain) > 0 && r.increments() > 0 {
 		latest = r.readInfo(ctx, chain[len(chain)-1])
 	}
 	if !fullDue || r.plan.Points && len(chain) > 0 {

@@ -89,10 +89,9 @@ func readBackupInfo(path string) (info *backup.Info, err error) {
 // backupFiles are backups in files, among which a time selects.
 type backupFiles struct {
 	entries []backup.Entry
-	ends    map[string]uint64 // by ID: the last entry of the first partition
-	several map[string]bool   // by ID: there are several partitions
-	at      time.Time         // zero: the newest
-	index   uint64            // of an entry of the first partition; 0: the newest
+	infos   map[string]*backup.Info // by ID
+	at      time.Time               // zero: the newest
+	index   uint64                  // of an entry of the first partition; 0: the newest
 	scratch string
 	list    bool
 	damaged []error // of files in directories
@@ -109,7 +108,7 @@ func (b *backupFiles) flags(flags *flag.FlagSet) {
 // read reads the descriptions of files, and of those in directories. A file in a directory whose
 // name does not end in .backup is ignored if it is no backup, or not complete.
 func (b *backupFiles) read(paths []string) error {
-	b.ends, b.several = make(map[string]uint64), make(map[string]bool)
+	b.infos = make(map[string]*backup.Info)
 	for _, path := range paths {
 		names, inDir := []string{path}, false
 		if entries, err := os.ReadDir(path); err == nil {
@@ -133,7 +132,7 @@ func (b *backupFiles) read(paths []string) error {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 			b.entries = append(b.entries, info.Entry(name))
-			b.ends[info.ID], b.several[info.ID] = info.Partitions[0].Index, len(info.Partitions) > 1
+			b.infos[info.ID] = info
 		}
 	}
 	backup.Sort(b.entries)
@@ -145,14 +144,14 @@ func (b *backupFiles) show(s streams) error {
 	table := output.NewRows(s.out)
 	table.Add("TIME", "ENTRY", "ID", "CONTINUES", "POINTS", "BYTES", "FILE")
 	for _, e := range b.entries {
-		points := "end"
+		points, partitions := "end", b.infos[e.ID].Partitions
 		switch {
-		case e.Points && b.several[e.ID]:
+		case e.Points && len(partitions) > 1:
 			points = "cuts"
 		case e.Points:
 			points = "any"
 		}
-		table.Add(output.Cell(e.Time.UTC().Format(time.RFC3339Nano)), strconv.FormatUint(b.ends[e.ID], 10), output.Cell(e.ID), output.Cell(e.Base), points,
+		table.Add(output.Cell(e.Time.UTC().Format(time.RFC3339Nano)), strconv.FormatUint(partitions[0].Index, 10), output.Cell(e.ID), output.Cell(e.Base), points,
 			strconv.FormatInt(e.Size, 10), output.Line(e.Name))
 	}
 	return errors.Join(table.Flush(), errors.Join(b.damaged...))
@@ -162,8 +161,8 @@ func (b *backupFiles) show(s streams) error {
 // has it, because another one counts its entries anew.
 func (b *backupFiles) chain() ([]backup.Entry, error) {
 	for i, e := range slices.Backward(b.entries) {
-		base, hasBase := b.ends[e.Base]
-		if end := b.ends[e.ID]; b.index > 0 && (end == b.index || e.Points && hasBase && base < b.index && b.index < end) {
+		base, end := b.infos[e.Base], b.infos[e.ID].Partitions[0].Index
+		if b.index > 0 && (end == b.index || e.Points && base != nil && base.Partitions[0].Index < b.index && b.index < end) {
 			return backup.Chain(b.entries[:i+1], time.Time{})
 		}
 	}

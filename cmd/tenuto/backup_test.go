@@ -38,17 +38,26 @@ func TestBackupFiles_Damaged(t *testing.T) {
 	}
 }
 
+// endingAt describes a backup whose partitions end at these entries.
+func endingAt(indexes ...uint64) *backup.Info {
+	info := new(backup.Info)
+	for _, index := range indexes {
+		info.Partitions = append(info.Partitions, backup.Partition{Index: index})
+	}
+	return info
+}
+
 // The backups that have an entry or a time are found among those that continue others, and one that
 // is missing is named.
 func TestBackupFiles_Chain(t *testing.T) {
 	begin := time.Unix(1_700_000_000, 0)
-	b := backupFiles{ends: map[string]uint64{}}
+	b := backupFiles{infos: map[string]*backup.Info{}}
 	for i, e := range []backup.Entry{
 		{ID: "1"}, {ID: "2", Base: "1", Points: true}, {ID: "3"}, {ID: "4", Base: "2", Points: true}, {ID: "5", Base: "4"}, {ID: "6"},
 		{ID: "8", Base: "7"}, {ID: "9", Base: "8"},
 	} {
 		e.Name, e.Time = e.ID+".backup", begin.Add(time.Duration(i)*time.Hour)
-		b.entries, b.ends[e.ID] = append(b.entries, e), uint64(10*(i+1))
+		b.entries, b.infos[e.ID] = append(b.entries, e), endingAt(uint64(10*(i+1)))
 	}
 	for _, c := range []struct {
 		index uint64
@@ -78,7 +87,7 @@ func TestBackupFiles_Chain(t *testing.T) {
 func TestBackupFiles_ShowPoints(t *testing.T) {
 	b := backupFiles{
 		entries: []backup.Entry{{ID: "a"}, {ID: "b", Base: "a", Points: true}, {ID: "c", Points: true}},
-		ends:    map[string]uint64{"a": 7, "b": 8, "c": 9}, several: map[string]bool{"c": true},
+		infos:   map[string]*backup.Info{"a": endingAt(7), "b": endingAt(8), "c": endingAt(9, 1)},
 	}
 	var out bytes.Buffer
 	if err := b.show(streams{out: &out}); err != nil {

@@ -295,10 +295,8 @@ const cutInterval = 20 * time.Millisecond
 // awaitCut waits until this node has applied a recorded cut in all partitions.
 func (s *Server) awaitCut(ctx context.Context, cut uint64) error {
 	for slices.ContainsFunc(s.partitions, func(p Partition) bool { return p.Journal.Cut() < cut }) {
-		select {
-		case <-time.After(cutInterval):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := admission.Sleep(ctx, nil, cutInterval); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -112,10 +112,10 @@ func EncodePurge(p *journalpb.Purge) []byte {
 	})
 }
 
-// IsMetadataChange reports whether an encoded Record is a MetadataChange.
-func IsMetadataChange(record []byte) bool {
+// ConcernsMetadata reports whether an encoded Record is a MetadataChange or an Epoch.
+func ConcernsMetadata(record []byte) bool {
 	number, _, _ := protowire.ConsumeTag(record)
-	return number == commandMetadata
+	return number == commandMetadata || number == commandEpoch
 }
 
 // EncodeRecord returns the field Entry.records with one command. fill appends the command's body of
