@@ -60,11 +60,14 @@ var otherModules = []string{"replay/vet", "cluster/backup/s3"}
 // SECURITY.md says so.
 var registeredByDependencies = []string{"/debug/requests", "/debug/events", "GET /debug/vars"}
 
+// standardError is what os.Stderr is when a program starts: go test -json replaces it later.
+var standardError = os.Stderr
+
 // TestGlobals_UnchangedByImports compares globals of the standard library with their values in a
 // program that imports nothing else. This test binary imports every package that an application may
 // import, so their init functions have run.
 func TestGlobals_UnchangedByImports(t *testing.T) {
-	if log.Flags() != log.LstdFlags || log.Prefix() != "" || log.Writer() != os.Stderr {
+	if log.Flags() != log.LstdFlags || log.Prefix() != "" || log.Writer() != standardError {
 		t.Errorf("package log: flags %d, prefix %q, writer %v; want %d, none, os.Stderr",
 			log.Flags(), log.Prefix(), log.Writer(), log.LstdFlags)
 	}
