@@ -111,6 +111,29 @@ func TestLimits_BufferedEventsRejected(t *testing.T) {
 	}
 }
 
+// An event that was recorded is not rejected when it is sent again because its answer was lost,
+// although the buffer is full since.
+func TestLimits_RepeatedEventIsNotRejected(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		waits := program("waits", func(ctx *replay.Context, _ string) (string, error) { return ready.Wait(ctx) })
+		limits, j := actors.Config{Limits: actors.Limits{Buffered: 2}}, newTestJournal()
+		n := lead(t, j, limits, waits)
+		n.start("w", "waits", "").want(nil)
+		for _, request := range []string{"a", "b"} {
+			n.sendWithRequestID("w", "tick", request, "").want(nil)
+		}
+		n.sendWithRequestID("w", "tick", "b", "").want(nil)
+		if answer := n.sendWithRequestID("w", "tick", "c", "").get(); !errors.As(answer.Err, new(*actors.BusyError)) {
+			t.Errorf("the third: %v, want a BusyError", answer.Err)
+		}
+		if answer := n.sendWithRequestID("w", "tock", "b", "").get(); !errors.Is(answer.Err, actors.ErrRequestIDReused) {
+			t.Errorf("another event with the ID: %v", answer.Err)
+		}
+		next := lead(t, j, limits, waits)
+		next.sendWithRequestID("w", "tick", "a", "").want(nil)
+	})
+}
+
 // A change of the limits applies from the next message on, without a new leadership.
 func TestLimits_ChangeApplies(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {

@@ -74,10 +74,11 @@ func (r *router) route(m *Message) {
 // beginsRun reports whether the turn begins a run, whose code has not registered any handler yet.
 func (r *router) beginsRun() bool { return len(r.accepted) > 0 && r.accepted[0].startEvent() != nil }
 
-// rejectsEvent reports whether a message is an external event that does not fit in the buffer.
+// rejectsEvent reports whether a message is an external event that does not fit in the buffer. One
+// that is sent again, because the answer was lost, is there already.
 func (in *instance) rejectsEvent(m *Message) bool {
 	event := m.Event.GetExternalEvent()
-	return event != nil && !m.Internal && in.partition.system.limits.Load().isBufferFull(in.execution, event.Name)
+	return event != nil && !m.Internal && in.partition.system.limits.Load().isBufferFull(in.execution, event.Name) && !m.HasKnownID(in.execution)
 }
 
 // query answers a query from committed state, because the batch's turn has not run yet.

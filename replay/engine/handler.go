@@ -149,7 +149,7 @@ func (p *program) awaitsAttempt() bool {
 // AwaitsAttempt reports whether the message is an update that is not recorded and waits for the
 // code: the run has failed, and its next attempt, the execution x, has not begun.
 func (m *Message) AwaitsAttempt(x *Execution) bool {
-	return m.Validation != ValidateNone && x.program.awaitsAttempt() && !x.requestIDs.has(m.Event.InputRequestID())
+	return m.Validation != ValidateNone && x.program.awaitsAttempt() && !m.HasKnownID(x)
 }
 
 // UpdatePrefix is the prefix of recorded update names; no other name may begin with it. An accepted

@@ -68,6 +68,10 @@ func (r *requestIDs) has(id string) bool {
 	return known
 }
 
+// HasKnownID reports whether the execution x has recorded an input with the request ID of the
+// message.
+func (m *Message) HasKnownID(x *Execution) bool { return x.requestIDs.has(m.Event.InputRequestID()) }
+
 // isRepeat reports whether the input recorded under the known ID had the same type and name.
 func (r *requestIDs) isRepeat(event *journalpb.Event) bool {
 	kind := r.known[event.InputRequestID()]
