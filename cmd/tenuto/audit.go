@@ -79,50 +79,73 @@ func auditColumns(times output.Times) []output.Column[auditRecord] {
 	}
 }
 
+// A comparedPartition is what the comparison of the replicas of a partition has found.
+type comparedPartition struct {
+	Partition   int          `json:"partition"`
+	Instances   uint64       `json:"instances"`
+	Events      uint64       `json:"events"`
+	Bytes       uint64       `json:"bytes"` // as stored
+	Replicas    int          `json:"replicas"`
+	Voters      int          `json:"voters"`
+	Differences []difference `json:"differences,omitempty"`
+}
+
+// A difference is a replica of an instance that differs from the others.
+type difference struct {
+	Instance  string `json:"instance"`
+	Node      string `json:"node,omitempty"` // none: no majority agrees, the instance is stopped
+	Execution uint64 `json:"execution"`
+	EventID   uint64 `json:"eventId,omitempty"` // the first one that differs; none: all events are equal
+	Reason    string `json:"reason"`
+	Repaired  bool   `json:"repaired"`
+}
+
+func compared(v operate.Verification) comparedPartition {
+	p := comparedPartition{Partition: v.Partition, Instances: v.Instances, Events: v.Events, Bytes: v.Bytes, Replicas: v.Replicas, Voters: v.Voters}
+	for _, d := range v.Differences {
+		p.Differences = append(p.Differences, difference{d.InstanceID, d.NodeID, d.Execution, d.EventID, d.Reason, d.Repaired})
+	}
+	return p
+}
+
+// write prints what was found as text.
+func (p comparedPartition) write(to io.Writer) error {
+	_, err := fmt.Fprintf(to, "partition %d: %d instances, %d events, %d of %d replicas, %d differences\n",
+		p.Partition, p.Instances, p.Events, p.Replicas, p.Voters, len(p.Differences))
+	for _, of := range p.Differences {
+		_, lineErr := fmt.Fprintf(to, "  %s event %d/%d on %s: %s%s\n", output.Cell(of.Instance), of.Execution, of.EventID,
+			cmp.Or(of.Node, "all: stopped, no majority agrees"), of.Reason, map[bool]string{true: " (repaired)"}[of.Repaired])
+		err = errors.Join(err, lineErr)
+	}
+	return err
+}
+
 // verifyReplicas compares all replicas now.
-func verifyReplicas(flags *flag.FlagSet) action {
-	d := displayFlags(flags, output.Table, output.JSON, output.YAML)
-	return withSession(flags, func(ctx context.Context, s *session, _ []string) error {
-		shown := time.Now()
-		all, err := operate.Verify(ctx, s.Client, func(v operate.Verification) {
-			if v.Done || time.Since(shown) < 2*time.Second {
-				return
-			}
-			shown = time.Now()
-			printMessage(s.streams, fmt.Sprintf("partition %d: %d instances, %d events compared %s", v.Partition, v.Instances, v.Events, v.Waits))
-		})
-		if err != nil {
-			return err
+func verifyReplicas(ctx context.Context, s *session, format output.Format) error {
+	shown := time.Now()
+	all, err := operate.Verify(ctx, s.Client, func(v operate.Verification) {
+		if v.Done || time.Since(shown) < 2*time.Second {
+			return
 		}
-		if d.format != output.Table {
-			printer := output.NewPrinter[operate.Verification](s.out, d.format, nil, nil)
-			for _, v := range all {
-				err = errors.Join(err, printer.Write(v))
-			}
-			err = errors.Join(err, printer.Flush())
-		}
-		sound := true
-		for _, v := range all {
-			sound = sound && len(v.Differences) == 0 && v.Replicas == v.Voters
-			if d.format != output.Table {
-				continue
-			}
-			if _, err := fmt.Fprintf(s.out, "partition %d: %d instances, %d events, %d of %d replicas, %d differences\n",
-				v.Partition, v.Instances, v.Events, v.Replicas, v.Voters, len(v.Differences)); err != nil {
-				return err
-			}
-			for _, of := range v.Differences {
-				if _, err := fmt.Fprintf(s.out, "  %s event %d/%d on %s: %s%s\n", output.Cell(of.InstanceID), of.Execution, of.EventID,
-					cmp.Or(of.NodeID, "all: stopped, no majority agrees"), of.Reason, map[bool]string{true: " (repaired)"}[of.Repaired]); err != nil {
-					return err
-				}
-			}
-		}
-		if err == nil && !sound {
-			return &reportedError{statusRejected}
-		}
-		return err
+		shown = time.Now()
+		printMessage(s.streams, fmt.Sprintf("partition %d: %d instances, %d events compared %s", v.Partition, v.Instances, v.Events, v.Waits))
 	})
+	if err != nil {
+		return err
+	}
+	sound := true
+	for _, v := range all {
+		sound = sound && len(v.Differences) == 0 && v.Replicas == v.Voters
+		if format == output.Table {
+			err = errors.Join(err, compared(v).write(s.out))
+		} else {
+			err = errors.Join(err, s.documents(format).Write(compared(v)))
+		}
+	}
+	if err == nil && !sound {
+		return &reportedError{statusRejected}
+	}
+	return err
 }
 
 func acceptReplica(flags *flag.FlagSet) action {

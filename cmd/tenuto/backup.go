@@ -139,10 +139,31 @@ func (b *backupFiles) read(paths []string) error {
 	return nil
 }
 
+// A listedBackup is a backup as -list shows it.
+type listedBackup struct {
+	Time   time.Time `json:"time"`
+	Entry  uint64    `json:"entry"` // index of the last one of the first partition
+	ID     string    `json:"id"`
+	Base   string    `json:"base,omitempty"`
+	Points string    `json:"points"` // since the base: any, cuts or end
+	Bytes  int64     `json:"bytes"`
+	File   string    `json:"file"`
+}
+
+var backupColumns = []output.Column[listedBackup]{
+	{Name: "TIME", Cell: func(b listedBackup) string { return output.Cell(b.Time.Format(time.RFC3339Nano)) }},
+	{Name: "ENTRY", Cell: func(b listedBackup) string { return strconv.FormatUint(b.Entry, 10) }},
+	{Name: "ID", Cell: func(b listedBackup) string { return output.Cell(b.ID) }},
+	{Name: "CONTINUES", Cell: func(b listedBackup) string { return output.Cell(b.Base) }},
+	{Name: "POINTS", Cell: func(b listedBackup) string { return b.Points }},
+	{Name: "BYTES", Cell: func(b listedBackup) string { return strconv.FormatInt(b.Bytes, 10) }},
+	{Name: "FILE", Cell: func(b listedBackup) string { return output.Line(b.File) }},
+}
+
 // show prints the backups, oldest first, and returns an error for those that cannot be read.
-func (b *backupFiles) show(s streams) error {
-	table := output.NewRows(s.out)
-	table.Add("TIME", "ENTRY", "ID", "CONTINUES", "POINTS", "BYTES", "FILE")
+func (b *backupFiles) show(s streams, format output.Format) error {
+	printer := output.NewPrinter(s.out, format, backupColumns, nil)
+	var err error
 	for _, e := range b.entries {
 		points, partitions := "end", b.infos[e.ID].Partitions
 		switch {
@@ -151,10 +172,9 @@ func (b *backupFiles) show(s streams) error {
 		case e.Points:
 			points = "any"
 		}
-		table.Add(output.Cell(e.Time.UTC().Format(time.RFC3339Nano)), strconv.FormatUint(partitions[0].Index, 10), output.Cell(e.ID), output.Cell(e.Base), points,
-			strconv.FormatInt(e.Size, 10), output.Line(e.Name))
+		err = errors.Join(err, printer.Write(listedBackup{e.Time.UTC(), partitions[0].Index, e.ID, e.Base, points, e.Size, e.Name}))
 	}
-	return errors.Join(table.Flush(), errors.Join(b.damaged...))
+	return errors.Join(err, printer.Flush(), errors.Join(b.damaged...))
 }
 
 // chain returns the backups to restore, in order. Those of an entry are of the latest lineage that
@@ -225,6 +245,8 @@ func restoreBackup(flags *flag.FlagSet) action {
 	flags.StringVar(&to.ClusterID, "cluster", "", "`name` of the cluster; default: as before")
 	flags.Uint64Var(&to.Until.Index, "index", 0, "index of an `entry` of the first partition: use the latest point that is not after it")
 	from.flags(flags)
+	var format output.Format
+	formatFlag(flags, &format, output.Table, output.JSON, output.YAML)
 	return func(ctx context.Context, s streams, args []string) (err error) {
 		to.Until.Time, from.index = from.at, to.Until.Index
 		if !from.list && (to.Dir == "" || to.NodeID == "") {
@@ -234,7 +256,7 @@ func restoreBackup(flags *flag.FlagSet) action {
 			return err
 		}
 		if from.list {
-			return from.show(s)
+			return from.show(s, format)
 		}
 		files, closeAll, err := from.open()
 		if err != nil {
@@ -281,16 +303,27 @@ func recoverCluster(flags *flag.FlagSet) action {
 	}
 }
 
-func verifyBackup(flags *flag.FlagSet) action {
+// A verifiedBackup is what verify has read of backups. All hash chains match.
+type verifiedBackup struct {
+	ID         string    `json:"id"`
+	Time       time.Time `json:"time"`
+	Partitions int       `json:"partitions"`
+	Instances  uint64    `json:"instances"`
+	Executions uint64    `json:"executions"`
+	Events     uint64    `json:"events"`
+}
+
+// verifyBackups restores backups into a scratch directory and checks all histories.
+func verifyBackups(flags *flag.FlagSet) func(context.Context, streams, output.Format, []string) error {
 	from := backupFiles{}
 	from.flags(flags)
 	flags.StringVar(&from.scratch, "scratch", "", "`directory` for the restored files, which are removed at the end; default: that for temporary files")
-	return func(ctx context.Context, s streams, args []string) (err error) {
+	return func(ctx context.Context, s streams, format output.Format, args []string) (err error) {
 		if err := from.read(args); err != nil {
 			return err
 		}
 		if from.list {
-			return from.show(s)
+			return from.show(s, format)
 		}
 		files, closeAll, err := from.open()
 		if err != nil {
@@ -301,6 +334,9 @@ func verifyBackup(flags *flag.FlagSet) action {
 		if err != nil {
 			return err
 		}
+		if format != output.Table {
+			return s.documents(format).Write(verifiedBackup{v.Info.ID, v.Info.Time.UTC(), len(v.Info.Partitions), v.Instances, v.Executions, v.Events})
+		}
 		printMessage(s, fmt.Sprintf("backup %s of %s is intact: %d partitions, %d instances, %d executions, %d events, all hash chains match",
 			v.Info.ID, v.Info.Time.Local().Format("2006-01-02 15:04:05"), len(v.Info.Partitions), v.Instances, v.Executions, v.Events))
 		return nil
@@ -309,10 +345,13 @@ func verifyBackup(flags *flag.FlagSet) action {
 
 // verify compares the replicas of a cluster, or checks the backups that are named.
 func verify(flags *flag.FlagSet) action {
-	backups, replicas := verifyBackup(flags), verifyReplicas(flags)
+	var format output.Format
+	formatFlag(flags, &format, output.Table, output.JSON, output.YAML)
+	backups := verifyBackups(flags)
+	replicas := withSession(flags, func(ctx context.Context, s *session, _ []string) error { return verifyReplicas(ctx, s, format) })
 	return func(ctx context.Context, s streams, args []string) error {
 		if len(args) > 0 {
-			return backups(ctx, s, args)
+			return backups(ctx, s, format, args)
 		}
 		return replicas(ctx, s, args)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster/backup"
+	"github.com/tenuto-dev/tenuto/cmd/tenuto/internal/output"
 )
 
 // A damaged backup in a directory is named, not passed over for an older one.
@@ -28,7 +29,7 @@ func TestBackupFiles_Damaged(t *testing.T) {
 	var out bytes.Buffer
 	_, _, openErr := b.open()
 	namedErr := new(backupFiles).read([]string{filepath.Join(dir, "newest.backup")})
-	for what, err := range map[string]error{"named": namedErr, "open": openErr, "show": b.show(streams{out: &out})} {
+	for what, err := range map[string]error{"named": namedErr, "open": openErr, "show": b.show(streams{out: &out}, output.Table)} {
 		if err == nil || !strings.Contains(err.Error(), "newest.backup") || strings.Contains(err.Error(), "README") {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -90,7 +91,7 @@ func TestBackupFiles_ShowPoints(t *testing.T) {
 		infos:   map[string]*backup.Info{"a": endingAt(7), "b": endingAt(8), "c": endingAt(9, 1)},
 	}
 	var out bytes.Buffer
-	if err := b.show(streams{out: &out}); err != nil {
+	if err := b.show(streams{out: &out}, output.Table); err != nil {
 		t.Fatal(err)
 	}
 	for i, line := range strings.Split(strings.TrimSpace(out.String()), "\n")[1:] {
@@ -98,6 +99,10 @@ func TestBackupFiles_ShowPoints(t *testing.T) {
 		if got, want := fields[1]+" "+fields[4], []string{"7 end", "8 any", "9 cuts"}[i]; got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+	out.Reset()
+	if err := b.show(streams{out: &out}, output.JSON); err != nil || !strings.Contains(out.String(), `"entry":8,`) {
+		t.Errorf("%s, %v", &out, err)
 	}
 }
 

@@ -35,6 +35,10 @@ type member struct {
 	Identity string `json:"identity,omitempty"`
 }
 
+// detailsTimeout bounds what members asks the leaders after it has shown the members: they may have
+// been lost since.
+const detailsTimeout = 5 * time.Second
+
 func members(flags *flag.FlagSet) action {
 	d := displayFlags(flags, output.Table, output.Wide, output.JSON, output.YAML, output.IDs)
 	onlyWorkers := flags.Bool("workers", false, "list only the workers that are no nodes; otherwise tables show them below the nodes")
@@ -65,6 +69,8 @@ func members(flags *flag.FlagSet) action {
 		if d.format != output.Table && d.format != output.Wide {
 			return nil
 		}
+		ctx, cancel := context.WithTimeout(ctx, detailsTimeout)
+		defer cancel()
 		lineage, err := latestLineage(ctx, client)
 		if err == nil && lineage != nil {
 			_, err = fmt.Fprintf(s.out, "\nlineage %s\n", output.Line(lineage.String()))
