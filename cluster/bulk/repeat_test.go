@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"testing"
 
 	"github.com/tenuto-dev/tenuto/cluster"
@@ -30,15 +31,32 @@ var (
 // actTwice is the body of twice: it acts on a page twice, as a leader does whose report of the
 // first attempt was lost. It waits for a word in between.
 func actTwice(ctx *replay.Context, in map[string]any) ([]pageResult, error) {
-	first, err := page.Call(ctx, in)
+	first, err := actOnAll(ctx, in)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := word.Wait(ctx); err != nil {
 		return nil, err
 	}
-	second, err := page.Call(ctx, in)
+	second, err := actOnAll(ctx, in)
 	return []pageResult{first, second}, err
+}
+
+// actOnAll acts on a page, and on the rest of one that ended after its time.
+func actOnAll(ctx *replay.Context, in map[string]any) (all pageResult, err error) {
+	rest := maps.Clone(in)
+	targets := in["Targets"].([]any)
+	for len(targets) > 0 {
+		rest["Targets"] = targets
+		result, err := page.Call(ctx, rest)
+		if err != nil {
+			return all, err
+		}
+		all.Visited, all.Done = all.Visited+result.Visited, all.Done+result.Done
+		all.Refused, all.Unknown, all.Refusals = all.Refused+result.Refused, all.Unknown+result.Unknown, append(all.Refusals, result.Refusals...)
+		targets = targets[result.Visited:]
+	}
+	return all, nil
 }
 
 // A page that is repeated after all its requests were answered acts on no instance again, and
