@@ -14,6 +14,10 @@ export LC_ALL := C
 RACE ?= auto
 TIMEOUT ?= 20m
 TESTFLAGS ?=
+# Where "make test" keeps the files of tests. Half of the time of many tests is fsync, so it is in
+# memory if there is enough; "make exhaustive" and the chaos campaign use a disk.
+TESTDIR ?= $(shell df -Pk /dev/shm 2>/dev/null | awk -v free="$$(awk '$$1 == "MemAvailable:" { print $$2 }' /proc/meminfo 2>/dev/null)" \
+	'NR == 2 && $$4 > 8000000 && free > 14000000 { print "/dev/shm" }')
 FUZZTIME ?= 10s
 BENCHFLAGS ?=
 MINUTES ?= 10
@@ -57,6 +61,10 @@ test: check ## Run check, then all tests with -race (.ci/run runs before a chang
 		} >&2; \
 	}; \
 	warn; \
+	if [ -n '$(TESTDIR)' ]; then \
+		GOTMPDIR=$${TMPDIR:-/tmp}; TMPDIR=$$(mktemp -d '$(TESTDIR)/tenuto-test.XXXXXX'); export GOTMPDIR TMPDIR; \
+		trap 'chmod -R u+w "$$TMPDIR"; rm -rf "$$TMPDIR"' EXIT; \
+	fi; \
 	failed=; \
 	for module in $(MODULES); do \
 		echo "== go -C $$module test $$race -timeout $(TIMEOUT) $(TESTFLAGS) ./..."; \
@@ -67,6 +75,13 @@ test: check ## Run check, then all tests with -race (.ci/run runs before a chang
 		echo "Tests failed in:$$failed" >&2; \
 		exit 1; \
 	fi
+
+# These tests do less with -race or by default, or skip themselves with -race because a dependency
+# has a data race.
+.PHONY: exhaustive
+exhaustive: ## Run the tests of random programs and of crashes with all their cases, without -race
+	TENUTO_EXHAUSTIVE=1 go test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./actors ./cluster/internal/schedules ./cluster/recovery ./journal/state ./replay/engine
+	TENUTO_EXHAUSTIVE=1 go test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) -run '^(TestUpgrade_RollingUpgradeLosesNothing|TestIdentity_RecordedForOldDirectories|TestTruncation_FailedWrites|TestWipe_.*|TestFounding_InterruptedFoundingContinues)$$' ./cluster ./journal
 
 .PHONY: quick
 quick: ## Run the tests of the root module with -short and without -race

@@ -468,10 +468,7 @@ func TestCopy_LeaderLost(t *testing.T) {
 // to the leader, the program must return what it returned before, and nothing that the copy has
 // completed is done again.
 func TestRandomCopies(t *testing.T) {
-	seeds := uint64(400)
-	if testing.Short() || shorttest.Race {
-		seeds = 30
-	}
+	seeds := uint64(shorttest.Cases(400))
 	var copies int
 	for seed := uint64(1); seed <= seeds && !t.Failed(); seed += 2 {
 		for _, lost := range []bool{false, true} {

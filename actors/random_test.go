@@ -38,13 +38,7 @@ func TestRandomPrograms(t *testing.T) {
 		runProgram(t, *programSeed)
 		return
 	}
-	seeds := uint64(400)
-	switch {
-	case testing.Short():
-		seeds = 50
-	case shorttest.Race:
-		seeds = 150
-	}
+	seeds := uint64(shorttest.Cases(800))
 	shards := uint64(runtime.GOMAXPROCS(0))
 	for shard := range shards {
 		t.Run(fmt.Sprint(shard), func(t *testing.T) {

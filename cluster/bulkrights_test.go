@@ -25,6 +25,7 @@ func bulkInput(action string) bulk.Input {
 // acts as the principal who has started it. A schedule, of which Authorize is asked only once,
 // starts none.
 func TestAuthorize_SeesActionOfBulkJob(t *testing.T) {
+	t.Parallel()
 	trusted := newAuthority(t)
 	var mu sync.Mutex
 	var asked []string

@@ -150,6 +150,7 @@ func expectSound(t *testing.T, nodes []*Node) {
 
 // Replicas that agree are said to agree, with everything counted.
 func TestVerify_EqualReplicas(t *testing.T) {
+	t.Parallel()
 	nodes, _ := startCompared(t, 3)
 	status := verify(t, nodes[1].Client())
 	if len(status.Differences) > 0 || status.Instances != 10 || status.Events < 60 || status.Voters != 3 || len(status.Roots) == 0 {
@@ -590,6 +591,7 @@ func TestRecover_NamesQuarantinedReplicas(t *testing.T) {
 
 // Proofs that wait are answered between two repairs.
 func TestRepair_ProofsDoNotWaitForAll(t *testing.T) {
+	t.Parallel()
 	var repairs atomic.Int64
 	var during func(repair int64)
 	// The leader that the proofs wait for must not change.

@@ -231,6 +231,7 @@ func TestDiscover_FoundsNothingWhileDivided(t *testing.T) {
 // A founding node with an empty Dir that finds a cluster without it joins that cluster, and founds
 // no other.
 func TestDiscover_JoinsClusterThatExists(t *testing.T) {
+	t.Parallel()
 	f := newTestCluster(t, 1)
 	d := newDiscoveringCluster(t, 3, 3, false)
 	existing := f.leader()
@@ -365,6 +366,7 @@ func TestReplaceLostAfter_OffByDefault(t *testing.T) {
 
 // A remote client finds the cluster with Discover, also after all nodes have other addresses.
 func TestDial_Discover(t *testing.T) {
+	t.Parallel()
 	d := newDiscoveringCluster(t, 3, 3, false)
 	d.start(0, 1, 2)
 	d.awaitMembers()

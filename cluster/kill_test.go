@@ -21,6 +21,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/cluster/internal/comparison"
 	"github.com/tenuto-dev/tenuto/internal/harness"
+	"github.com/tenuto-dev/tenuto/internal/shorttest"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -39,7 +40,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	before := countGoroutines()
-	code := m.Run()
+	code := shorttest.Main(m)
 	if stacks := goroutinesLeft(before); code == 0 && stacks != "" {
 		fmt.Fprintf(os.Stderr, "goroutines left by parallel tests:\n%s\n", stacks)
 		code = 1

@@ -190,6 +190,7 @@ func TestList_PagesInEveryOrderWhileInstancesChange(t *testing.T) {
 
 // On the leaders, on each replica, and over the network.
 func TestFilter_SelectsByEachField(t *testing.T) {
+	t.Parallel()
 	f := startPartitions(t, probeDefinitions()...)
 	client := f.anyNode().Client()
 	before := time.Now()
@@ -248,6 +249,7 @@ func TestFilter_SelectsByEachField(t *testing.T) {
 }
 
 func TestCountBy_AddsPartitions(t *testing.T) {
+	t.Parallel()
 	f := startPartitions(t, probeDefinitions()...)
 	client := f.anyNode().Client()
 	probes := make(map[string]string)
@@ -330,6 +332,7 @@ func TestList_RejectsWrongValues(t *testing.T) {
 // Five instances stall, five hang and five wait for code. Every replica shows them, and the next
 // leader from its first answer on.
 func TestConditions_SurviveTheLeader(t *testing.T) {
+	t.Parallel()
 	const many = 5
 	var other atomic.Bool
 	release := make(chan struct{})

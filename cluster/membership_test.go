@@ -216,6 +216,7 @@ func TestMembership_GrowsAndShrinksUnderLoad(t *testing.T) {
 }
 
 func TestMembership_AddsNodeDespiteLeaderLoss(t *testing.T) {
+	t.Parallel()
 	f := newTestCluster(t, 3)
 	leader := f.leader()
 	stop := f.startLoad()
@@ -243,6 +244,7 @@ func TestMembership_AddsNodeDespiteLeaderLoss(t *testing.T) {
 }
 
 func TestMembership_ReplacesLostNode(t *testing.T) {
+	t.Parallel()
 	f := newTestCluster(t, 3)
 	lost := f.leader()
 	stop := f.startLoad()
@@ -271,6 +273,7 @@ func TestMembership_ReplacesLostNode(t *testing.T) {
 }
 
 func TestMembership_RejectsDirectoryOfRemovedNode(t *testing.T) {
+	t.Parallel()
 	f := newTestCluster(t, 3)
 	leader := f.leader()
 	var old *Node
@@ -301,6 +304,7 @@ func TestMembership_RejectsDirectoryOfRemovedNode(t *testing.T) {
 }
 
 func TestMembership_FindsMovedMember(t *testing.T) {
+	t.Parallel()
 	f := newTestCluster(t, 3)
 	leader := f.leader()
 	var moving *Node

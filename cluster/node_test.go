@@ -361,6 +361,7 @@ func TestNode_LogsStartAndStop(t *testing.T) {
 
 // The line of a start says which role the node has.
 func TestNode_LogsRole(t *testing.T) {
+	t.Parallel()
 	skipIfShort(t)
 	logs := make(map[string]*logRecorder)
 	prepare := func(config *Config) {

@@ -456,6 +456,7 @@ func TestPartitions_CountIsFixed(t *testing.T) {
 
 // A stopping node transfers every partition that it leads.
 func TestStop_TransfersAllLeaderships(t *testing.T) {
+	t.Parallel()
 	f := startPartitions(t, definitions()...)
 	f.awaitBalanced()
 	stops := f.nodes["n2"]

@@ -138,6 +138,7 @@ func TestRunRetry_AttemptsOnSeveralLeaders(t *testing.T) {
 
 // An attempt continues after the only node was closed during the backoff.
 func TestRunRetry_ContinuesAfterRestart(t *testing.T) {
+	t.Parallel()
 	config := Config{NodeID: "n", Listen: loopbackAddress(t), Dir: t.TempDir(), Definitions: runDefinitions(), Logger: testLogger()}
 	ctx := testContext(t)
 	first := startNode(t, config)

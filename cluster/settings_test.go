@@ -393,6 +393,7 @@ func TestUpgrade_SettingsRecordedWhenAllSpeakProtocol(t *testing.T) {
 
 // A directory of the build before recorded settings gets those of its first leader of this build.
 func TestUpgrade_OldDirectoryGetsSettings(t *testing.T) {
+	t.Parallel()
 	config := Config{Dir: t.TempDir(), Definitions: definitions(), Settings: buffered(2), protocol: protocolVersion - 1}
 	node := startNode(t, config)
 	if _, err := Call(testContext(t), node.Client(), doubled, "d", 1); err != nil {

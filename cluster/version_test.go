@@ -175,6 +175,7 @@ func TestUpgrade_RollingUpgradeLosesNothing(t *testing.T) {
 // A cluster uses a newer protocol by itself when all members have spoken it for as long as the
 // settings say, also with leaders in between. A member that does not answer delays it.
 func TestUpgrade_FinalizedByItself(t *testing.T) {
+	t.Parallel()
 	const older, newer = protocolVersion - 1, protocolVersion
 	config := Config{Dir: t.TempDir(), Definitions: definitions(), protocol: older, Settings: Settings{FinalizeProtocolAfter: time.Hour}}
 	close := func(node *Node) {

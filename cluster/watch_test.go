@@ -240,6 +240,7 @@ func TestWait_EndsWhenInstanceIsReplaced(t *testing.T) {
 
 // A wait that begins after the purge returns an error, instead of waiting forever.
 func TestWait_EndsWhenInstanceIsPurged(t *testing.T) {
+	t.Parallel()
 	nodes := startPeers(t, 3)
 	ctx, client := testContext(t), nodes[0].Client()
 	begin := func(options ...replay.Option) *Run[string] {

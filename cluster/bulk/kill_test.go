@@ -46,6 +46,7 @@ const (
 //
 //	TENUTO_BULK=100000 go test -count 1 -run TestCancel_LeaderKilledThreeTimes -v -timeout 1h ./cluster/bulk
 func TestCancel_LeaderKilledThreeTimes(t *testing.T) {
+	t.Parallel()
 	// In the small test, a page has an eighth of the instances and takes about half of its second.
 	total, rate, concurrency := bookings, 100.0, 1
 	if text := os.Getenv("TENUTO_BULK"); text != "" {

@@ -131,6 +131,7 @@ func idIn(prefix, of string, same bool) string {
 }
 
 func TestRewind_ToEachEvent(t *testing.T) {
+	t.Parallel()
 	s := new(service)
 	c := newCopyCluster(t, s)
 	client := c.Client((c.Leader() + 1) % 3)
@@ -307,6 +308,7 @@ func TestRerunAndFork(t *testing.T) {
 
 // A copy survives its leader, and a node that restarts has it.
 func TestRewind_LeaderKilled(t *testing.T) {
+	t.Parallel()
 	s := new(service)
 	c := newCopyCluster(t, s)
 	leader := c.Leader()
@@ -333,6 +335,7 @@ func TestRewind_LeaderKilled(t *testing.T) {
 // The leader refuses a copy before it abandons or evicts the target's code. A child whose end is
 // not recorded by its parent, which may be in another partition, still belongs to the parent.
 func TestCopy_RefusedBeforeCodeIsAbandoned(t *testing.T) {
+	t.Parallel()
 	s, release := new(service), make(chan struct{})
 	var bodies atomic.Int64
 	hangs := replay.Orchestration[string, string]("hangs")

@@ -73,6 +73,7 @@ func TestDrain_Rejections(t *testing.T) {
 }
 
 func TestDrain_ChoosesNoDeadNode(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, new(service))
 	if _, err := operate.TransferLeadership(t.Context(), c.Client(0), "", "n0"); err != nil {
 		t.Fatal(err)
@@ -90,6 +91,7 @@ func TestDrain_ChoosesNoDeadNode(t *testing.T) {
 
 // The plan may be older than the death of a node that it names.
 func TestDrain_ReportsWhatWasMovedBeforeTargetDied(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, new(service))
 	client := c.Client(0)
 	if _, err := operate.TransferLeadership(t.Context(), client, "", "n0"); err != nil {

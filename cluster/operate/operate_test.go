@@ -271,6 +271,7 @@ func TestRetryNow_SkipsBackoff(t *testing.T) {
 }
 
 func TestHold_KeepsAttemptsAndTimersUntilRelease(t *testing.T) {
+	t.Parallel()
 	s := new(service)
 	c := newCluster(t, s)
 	client := c.Client(0)
@@ -374,6 +375,7 @@ func TestActions_RejectWrongOperations(t *testing.T) {
 }
 
 func TestPauseActivity_SurvivesFailoverAndShowsWho(t *testing.T) {
+	t.Parallel()
 	s := new(service)
 	c := newCluster(t, s)
 	leader := c.Leader()
@@ -415,6 +417,7 @@ func TestPauseActivity_SurvivesFailoverAndShowsWho(t *testing.T) {
 
 // Actions that the leader has acknowledged take effect under the next one.
 func TestActions_SurviveTheirLeader(t *testing.T) {
+	t.Parallel()
 	s := new(service)
 	c := newCluster(t, s)
 	leader := c.Leader()

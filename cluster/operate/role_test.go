@@ -24,6 +24,7 @@ func awaitMember(t *testing.T, c *clustertest.Cluster, what, id string, holds fu
 // A leader that is set to standby hands over what it leads and loses its votes. It still takes
 // calls, and gets its votes back when the cluster decides again.
 func TestSetRole_OfLeader(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, new(service))
 	client := c.Client(0)
 	leader := leaderOf(t, client)

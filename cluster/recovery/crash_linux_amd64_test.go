@@ -19,6 +19,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/backup"
 	"github.com/tenuto-dev/tenuto/cluster/recovery"
+	"github.com/tenuto-dev/tenuto/internal/shorttest"
 	"github.com/tenuto-dev/tenuto/journal"
 )
 
@@ -59,7 +60,7 @@ func TestMain(tests *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(tests.Run())
+	os.Exit(shorttest.Main(tests))
 }
 
 // changing has the system calls that change files, and the ones that make changes durable. For
@@ -240,6 +241,7 @@ func backUpEight(t *testing.T, client *cluster.Client, dir string) (path string)
 // Recover and Restore are killed before any of their file operations. Then the new directory is
 // missing or complete, the old ones are as before, and the command can be repeated.
 func TestCrash_BeforeAnyFileOperation(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	members := newCluster(t, 3, 2)
 	client := members[2].node.Client()

@@ -141,6 +141,7 @@ func eventually(t *testing.T, what string, holds func(ctx context.Context) bool)
 // The node that was stopped first lacks what the two others have acknowledged since. Of the others,
 // one survives: the recovered cluster has everything, and the old directories are refused.
 func TestRecover_KeepsWhatTheBestSurvivorHas(t *testing.T) {
+	t.Parallel()
 	for _, partitions := range []int{1, 4} {
 		t.Run(fmt.Sprint(partitions, " partitions"), func(t *testing.T) { testRecover(t, partitions, nil) })
 	}
@@ -485,6 +486,7 @@ func TestRecover_DamagedLog(t *testing.T) {
 // The directory of a node that was removed is no survivor: it may lack what was acknowledged since.
 // Its ID is no target: the leader of the new cluster would remove the node.
 func TestRecover_RemovedNode(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	members := newCluster(t, 3, 1)
 	removed := members[2]

@@ -16,6 +16,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/clustertest"
 	"github.com/tenuto-dev/tenuto/cmd/tenuto/internal/output"
+	"github.com/tenuto-dev/tenuto/internal/shorttest"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 	if config := os.Getenv(asNode); config != "" {
 		runNode(config)
 	}
-	os.Exit(m.Run())
+	os.Exit(shorttest.Main(m))
 }
 
 // outcome is the result of running the command.
@@ -281,6 +282,7 @@ func TestTables_EveryCellIsOneWord(t *testing.T) {
 }
 
 func TestMembers_DeadNodeAndNoLeader(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("slow: it awaits that three nodes know of a loss")
 	}

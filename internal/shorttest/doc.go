@@ -1,2 +1,3 @@
-// Package shorttest lets the tests of several packages do less with -short or with -race.
+// Package shorttest chooses how much the tests of several packages do: less with -short or with
+// -race, all of it with "make exhaustive", and more at once where tests mostly wait.
 package shorttest

@@ -596,7 +596,7 @@ func TestQuery_MatchesDefinitionAfterRestarts(t *testing.T) {
 		q := &queryModel{r: r, m: openQueryMachine(t, fs, divisor), clock: 1}
 		applyEpoch(t, q.m)
 		protocolFour(t, q.m)
-		for round := range 30 {
+		for round := range max(shorttest.SequentialRounds(30), 10) {
 			for range 1 + r.IntN(40) {
 				q.step(t)
 			}

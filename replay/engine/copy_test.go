@@ -65,10 +65,7 @@ func canCopy(history []*journalpb.Event, upTo int) bool {
 // the source got after that event must record what the source recorded, at the same times, except
 // for derived IDs.
 func TestRandomCopies(t *testing.T) {
-	seeds := uint64(400)
-	if testing.Short() || shorttest.Race {
-		seeds = 30
-	}
+	seeds := uint64(shorttest.Cases(400))
 	copies := 0
 	for seed := uint64(1); seed <= seeds && !t.Failed(); seed++ {
 		r := newCopySource(t, seed)
@@ -202,10 +199,7 @@ func shiftedChain(event *journalpb.Event) *journalpb.OrchestrationChained {
 // with random messages, in memory and evicted after every turn. Both must record the same, and what
 // the journal accepts.
 func TestRandomCopies_KeptEvents(t *testing.T) {
-	seeds := uint64(120)
-	if testing.Short() || shorttest.Race {
-		seeds = 15
-	}
+	seeds := uint64(shorttest.Cases(120))
 	kept, late := 0, 0
 	for seed := uint64(1); seed <= seeds && !t.Failed(); seed++ {
 		r := newProgramRun(t, seed, true)

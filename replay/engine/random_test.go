@@ -32,13 +32,7 @@ func TestRandomPrograms(t *testing.T) {
 		runProgram(t, *programSeed)
 		return
 	}
-	seeds := uint64(6_000)
-	switch {
-	case testing.Short():
-		seeds = 500
-	case shorttest.Race:
-		seeds = 500
-	}
+	seeds := uint64(shorttest.Cases(6_000))
 	shards := uint64(runtime.GOMAXPROCS(0))
 	for shard := range shards {
 		t.Run(fmt.Sprint(shard), func(t *testing.T) {
