@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -237,7 +238,7 @@ func (j *Journal) openTransport(running context.Context, stores *stores, logger 
 	network, streams := newTransport(&j.config, j.isMuted, j.isAdmitted, j.rejections, logger)
 	j.streams = streams
 	if sender, ok := network.(*transport.Verified); ok {
-		sender.DelayPreVote, sender.HasAppliedSnapshot = j.delayPreVote, j.hasAppliedSnapshot
+		sender.DelayPreVote, sender.Applied = j.delayPreVote, appliedEntries{j}
 		sender.ReportCommit, sender.Identities = j.leaderCommit.Report, j.identities
 		streams.Handshake, streams.RequiresHandshake = j.performHandshake, j.hasRecordedIdentities
 	}
@@ -348,10 +349,52 @@ func (j *Journal) hasConflict(index, term uint64) bool {
 	return err == nil && log.Term != term
 }
 
-// hasAppliedSnapshot reports whether this node has applied everything in a snapshot of the current
-// leader. What is applied is committed, and so is the same on every node.
-func (j *Journal) hasAppliedSnapshot(request *raft.InstallSnapshotRequest) bool {
-	return request.Term == j.raft.CurrentTerm() && request.LastLogIndex <= j.raft.AppliedIndex()
+// appliedEntries recognizes what a leader sends although it is applied here. What is applied is
+// committed, and so is the same on every node.
+type appliedEntries struct{ journal *Journal }
+
+// IncludeSnapshot implements transport.AppliedEntries for a snapshot of the current leader.
+func (a appliedEntries) IncludeSnapshot(request *raft.InstallSnapshotRequest) bool {
+	return request.Term == a.journal.raft.CurrentTerm() && request.LastLogIndex <= a.journal.raft.AppliedIndex()
+}
+
+// Trim implements transport.AppliedEntries. It lets a request begin after the first entry that Raft
+// can compare here, if it begins before.
+// The log of a node that has got its state from another one begins after that. A leader that saw it
+// last with less would look for a common entry, find none, send an older snapshot, of which all is
+// applied, and begin again.
+func (a appliedEntries) Trim(request *raft.AppendEntriesRequest) {
+	if request.PrevLogEntry == 0 && len(request.Entries) == 0 { // a heartbeat
+		return
+	}
+	index, term := a.firstComparable(request.PrevLogEntry)
+	if index <= request.PrevLogEntry || index > a.journal.raft.AppliedIndex() {
+		return
+	}
+	first := slices.IndexFunc(request.Entries, func(entry *raft.Log) bool { return entry.Index > index })
+	if first < 0 {
+		first = len(request.Entries)
+	}
+	request.PrevLogEntry, request.PrevLogTerm, request.Entries = index, term, request.Entries[first:]
+}
+
+// firstComparable returns the first entry whose term Raft knows: that with which the log begins, or
+// the last one of the state if there is no log. It returns zeros if that is not after an index.
+func (a appliedEntries) firstComparable(after uint64) (index, term uint64) {
+	j := a.journal
+	first, _ := j.logs.Checked.FirstIndex() // in memory, cannot fail
+	switch {
+	case first > after:
+		var entry raft.Log
+		if j.logs.GetLog(first, &entry) == nil {
+			return first, entry.Term
+		}
+	case first == 0 && j.raft.LastIndex() > after:
+		if index, term = j.machine.Applied(); index == j.raft.LastIndex() {
+			return index, term
+		}
+	}
+	return 0, 0
 }
 
 // newTransport returns the transport and the streams below it. A node without a Network does not

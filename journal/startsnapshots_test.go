@@ -2,6 +2,7 @@ package journal
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -158,4 +159,52 @@ func TestFollower_AtSnapshotBeforeLeaderLogCatchesUp(t *testing.T) {
 		g.start(t, i, nil, nil)
 	}
 	g.awaitEqualStates(t)
+}
+
+// A node that has got its state from another one has no log before that. The requests of a leader
+// that saw the node last with less begin after the state, or after the first entry of the log.
+func TestAppliedEntries_TrimmedBeforeLog(t *testing.T) {
+	const behind = 2
+	lost := false
+	g := newConfiguredTestCluster(t, nil, func(i int, c *Config) {
+		c.tests.wrapStores = func(s *stores) {
+			if i != behind || !lost {
+				return
+			}
+			first, firstErr := s.logs.FirstIndex()
+			last, lastErr := s.logs.LastIndex()
+			if err := errors.Join(firstErr, lastErr, s.logs.DeleteRange(first, last-1)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	leader := g.nodes[g.leader(t)]
+	mustAppend(t, leader, newStartAppend(leader.Epoch(), "i"))
+	for n := range uint64(10) {
+		mustAppend(t, leader, newStepAppend(leader.Epoch(), "i", 3+2*n))
+	}
+	g.awaitEqualStates(t)
+	if err := g.nodes[behind].snapshot(); err != nil {
+		t.Fatal(err)
+	}
+	g.stop(t, behind)
+	lost = true
+	g.start(t, behind, nil, nil)
+	node := g.nodes[behind]
+	g.awaitEqualStates(t)
+	first, term := appliedEntries{node}.firstComparable(1)
+	if first < 6 || term == 0 || first > node.raft.AppliedIndex() {
+		t.Fatalf("entry %d of term %d is the first one, %d are applied", first, term, node.raft.AppliedIndex())
+	}
+	for prev := first - 5; prev <= first+1; prev++ {
+		request := &raft.AppendEntriesRequest{PrevLogEntry: prev, PrevLogTerm: 1}
+		for index := prev + 1; index <= prev+3; index++ {
+			request.Entries = append(request.Entries, &raft.Log{Index: index, Term: 7})
+		}
+		appliedEntries{node}.Trim(request)
+		begin := max(prev, first)
+		if request.PrevLogEntry != begin || len(request.Entries) != int(prev+3-min(begin, prev+3)) || len(request.Entries) > 0 && request.Entries[0].Index != begin+1 {
+			t.Errorf("entries after %d of a log from %d: begin after %d, %d entries", prev, first, request.PrevLogEntry, len(request.Entries))
+		}
+	}
 }

@@ -28,6 +28,14 @@ type Identities interface {
 	EncodePeer(id raft.ServerID, address raft.ServerAddress) []byte
 }
 
+// AppliedEntries recognizes what a leader sends although it is applied here.
+type AppliedEntries interface {
+	// IncludeSnapshot reports whether everything in a snapshot is applied.
+	IncludeSnapshot(request *raft.InstallSnapshotRequest) bool
+	// Trim removes from a request applied entries that Raft cannot compare.
+	Trim(request *raft.AppendEntriesRequest)
+}
+
 // Verified verifies the sender of each message before Raft sees it. The Raft library's
 // transport does not reveal on which connection a message came, so each accepted connection gets
 // its own transport.
@@ -40,8 +48,8 @@ type Verified struct {
 	// DelayPreVote, if set, returns when Raft should see a request for a pre-vote, or the transport
 	// is closing.
 	DelayPreVote func(request *raft.RequestPreVoteRequest, closing <-chan struct{})
-	// HasAppliedSnapshot, if set, reports whether this node has applied everything in a snapshot.
-	HasAppliedSnapshot func(request *raft.InstallSnapshotRequest) bool
+	// Applied, if set, recognizes what is applied here.
+	Applied AppliedEntries
 	// Identities, if set, answers handshakes and authorizes senders, instead of isMember.
 	Identities Identities
 	// ReportCommit, if set, gets the commit index of each message about entries.
@@ -130,8 +138,8 @@ func (v *Verified) receive(conn net.Conn) {
 			if v.skipAppliedSnapshot(message) {
 				continue
 			}
-			if entries, ok := message.Command.(*raft.AppendEntriesRequest); ok && v.ReportCommit != nil {
-				v.ReportCommit(entries.Term, entries.LeaderCommitIndex)
+			if entries, ok := message.Command.(*raft.AppendEntriesRequest); ok {
+				v.receiveEntries(entries)
 			}
 			if preVote, ok := message.Command.(*raft.RequestPreVoteRequest); ok && v.DelayPreVote != nil {
 				// Nothing else comes over this connection before it is answered.
@@ -147,6 +155,16 @@ func (v *Verified) receive(conn net.Conn) {
 		case <-v.closing:
 			return
 		}
+	}
+}
+
+// receiveEntries handles a request about entries before Raft does.
+func (v *Verified) receiveEntries(request *raft.AppendEntriesRequest) {
+	if v.Applied != nil {
+		v.Applied.Trim(request)
+	}
+	if v.ReportCommit != nil {
+		v.ReportCommit(request.Term, request.LeaderCommitIndex)
 	}
 }
 
@@ -176,7 +194,7 @@ func (v *Verified) classify(conn net.Conn) (Sender, bool) {
 // would send it again and again, and never entries.
 func (v *Verified) skipAppliedSnapshot(message raft.RPC) bool {
 	request, ok := message.Command.(*raft.InstallSnapshotRequest)
-	if !ok || v.HasAppliedSnapshot == nil || !v.HasAppliedSnapshot(request) {
+	if !ok || v.Applied == nil || !v.Applied.IncludeSnapshot(request) {
 		return false
 	}
 	_, err := io.Copy(io.Discard, message.Reader)
