@@ -282,7 +282,6 @@ func TestTables_EveryCellIsOneWord(t *testing.T) {
 }
 
 func TestMembers_DeadNodeAndNoLeader(t *testing.T) {
-	t.Parallel()
 	if testing.Short() {
 		t.Skip("slow: it awaits that three nodes know of a loss")
 	}
