@@ -360,6 +360,7 @@ func (a appliedEntries) IncludeSnapshot(request *raft.InstallSnapshotRequest) bo
 
 // Trim implements transport.AppliedEntries. It lets a request begin after the first entry that Raft
 // can compare here, if it begins before.
+//
 // The log of a node that has got its state from another one begins after that. A leader that saw it
 // last with less would look for a common entry, find none, send an older snapshot, of which all is
 // applied, and begin again.

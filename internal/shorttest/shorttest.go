@@ -10,15 +10,12 @@ import (
 	"testing"
 )
 
-// Exhaustive reports whether tests try all of their cases: "make exhaustive" sets
-// TENUTO_EXHAUSTIVE.
-func Exhaustive() bool { return os.Getenv("TENUTO_EXHAUSTIVE") != "" }
-
 // Cases returns how many of all cases a test tries that takes minutes for all: an eighth, a
-// twentieth with -short or -race, at least one.
+// twentieth with -short or -race, at least one; all with "make exhaustive", which sets
+// TENUTO_EXHAUSTIVE.
 func Cases(all int) int {
 	switch {
-	case Exhaustive():
+	case os.Getenv("TENUTO_EXHAUSTIVE") != "":
 		return all
 	case testing.Short() || Race:
 		return max(all/20, 1)
