@@ -358,44 +358,21 @@ func (a appliedEntries) IncludeSnapshot(request *raft.InstallSnapshotRequest) bo
 	return request.Term == a.journal.raft.CurrentTerm() && request.LastLogIndex <= a.journal.raft.AppliedIndex()
 }
 
-// Trim implements transport.AppliedEntries. It lets a request begin after the first entry that Raft
-// can compare here, if it begins before.
+// Trim implements transport.AppliedEntries.
 //
 // The log of a node that has got its state from another one begins after that. A leader that saw it
 // last with less would look for a common entry, find none, send an older snapshot, of which all is
-// applied, and begin again.
+// applied, and begin again. A request about applied entries needs no common entry.
 func (a appliedEntries) Trim(request *raft.AppendEntriesRequest) {
-	if request.PrevLogEntry == 0 && len(request.Entries) == 0 { // a heartbeat
-		return
-	}
-	index, term := a.firstComparable(request.PrevLogEntry)
-	if index <= request.PrevLogEntry || index > a.journal.raft.AppliedIndex() {
-		return
-	}
-	first := slices.IndexFunc(request.Entries, func(entry *raft.Log) bool { return entry.Index > index })
-	if first < 0 {
-		first = len(request.Entries)
-	}
-	request.PrevLogEntry, request.PrevLogTerm, request.Entries = index, term, request.Entries[first:]
-}
-
-// firstComparable returns the first entry whose term Raft knows: that with which the log begins, or
-// the last one of the state if there is no log. It returns zeros if that is not after an index.
-func (a appliedEntries) firstComparable(after uint64) (index, term uint64) {
-	j := a.journal
-	first, _ := j.logs.Checked.FirstIndex() // in memory, cannot fail
+	prev, applied := request.PrevLogEntry, a.journal.raft.AppliedIndex()
 	switch {
-	case first > after:
-		var entry raft.Log
-		if j.logs.GetLog(first, &entry) == nil {
-			return first, entry.Term
-		}
-	case first == 0 && j.raft.LastIndex() > after:
-		if index, term = j.machine.Applied(); index == j.raft.LastIndex() {
-			return index, term
-		}
+	case prev == 0 && len(request.Entries) == 0: // a heartbeat
+		return
+	case prev > applied, prev == a.journal.raft.LastIndex(), a.journal.logs.Checked.HasEntry(prev):
+		return
 	}
-	return 0, 0
+	request.Entries = slices.DeleteFunc(slices.Clone(request.Entries), func(entry *raft.Log) bool { return entry.Index <= applied })
+	request.PrevLogEntry, request.PrevLogTerm = 0, 0 // Raft compares nothing
 }
 
 // newTransport returns the transport and the streams below it. A node without a Network does not

@@ -162,18 +162,18 @@ func TestFollower_AtSnapshotBeforeLeaderLogCatchesUp(t *testing.T) {
 }
 
 // A node that has got its state from another one has no log before that. The requests of a leader
-// that saw the node last with less begin after the state, or after the first entry of the log.
+// that saw the node last with less do not begin at an entry that it lacks.
 func TestAppliedEntries_TrimmedBeforeLog(t *testing.T) {
-	const behind = 2
-	lost := false
+	const behind, kept = 2, 3
+	isLost := false
 	g := newConfiguredTestCluster(t, nil, func(i int, c *Config) {
 		c.tests.wrapStores = func(s *stores) {
-			if i != behind || !lost {
+			if i != behind || !isLost {
 				return
 			}
 			first, firstErr := s.logs.FirstIndex()
 			last, lastErr := s.logs.LastIndex()
-			if err := errors.Join(firstErr, lastErr, s.logs.DeleteRange(first, last-1)); err != nil {
+			if err := errors.Join(firstErr, lastErr, s.logs.DeleteRange(first, last-kept)); err != nil {
 				t.Error(err)
 			}
 		}
@@ -188,23 +188,30 @@ func TestAppliedEntries_TrimmedBeforeLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.stop(t, behind)
-	lost = true
+	isLost = true
 	g.start(t, behind, nil, nil)
 	node := g.nodes[behind]
 	g.awaitEqualStates(t)
-	first, term := appliedEntries{node}.firstComparable(1)
-	if first < 6 || term == 0 || first > node.raft.AppliedIndex() {
-		t.Fatalf("entry %d of term %d is the first one, %d are applied", first, term, node.raft.AppliedIndex())
+	first, err := node.logs.FirstIndex()
+	if err != nil {
+		t.Fatal(err)
 	}
-	for prev := first - 5; prev <= first+1; prev++ {
+	applied := node.raft.AppliedIndex()
+	if first < 6 {
+		t.Fatalf("the log begins with entry %d, %d are applied", first, applied)
+	}
+	for prev := first - 5; prev <= first; prev++ {
 		request := &raft.AppendEntriesRequest{PrevLogEntry: prev, PrevLogTerm: 1}
-		for index := prev + 1; index <= prev+3; index++ {
+		for index := prev + 1; index <= applied+5; index++ {
 			request.Entries = append(request.Entries, &raft.Log{Index: index, Term: 7})
 		}
 		appliedEntries{node}.Trim(request)
-		begin := max(prev, first)
-		if request.PrevLogEntry != begin || len(request.Entries) != int(prev+3-min(begin, prev+3)) || len(request.Entries) > 0 && request.Entries[0].Index != begin+1 {
-			t.Errorf("entries after %d of a log from %d: begin after %d, %d entries", prev, first, request.PrevLogEntry, len(request.Entries))
+		wantPrev, wantFirst := prev, prev+1
+		if prev < first {
+			wantPrev, wantFirst = 0, applied+1
+		}
+		if request.PrevLogEntry != wantPrev || request.Entries[0].Index != wantFirst {
+			t.Errorf("entries after %d of a log from %d, %d applied: after %d, the first one is %d", prev, first, applied, request.PrevLogEntry, request.Entries[0].Index)
 		}
 	}
 }

@@ -32,7 +32,7 @@ type Identities interface {
 type AppliedEntries interface {
 	// IncludeSnapshot reports whether everything in a snapshot is applied.
 	IncludeSnapshot(request *raft.InstallSnapshotRequest) bool
-	// Trim removes from a request applied entries that Raft cannot compare.
+	// Trim removes applied entries from a request that begins at an entry that Raft cannot compare.
 	Trim(request *raft.AppendEntriesRequest)
 }
 
@@ -158,13 +158,18 @@ func (v *Verified) receive(conn net.Conn) {
 	}
 }
 
-// receiveEntries handles a request about entries before Raft does.
+// receiveEntries handles a request about entries before Raft does. It lets Raft commit only what
+// the request has compared: min(leaderCommit, index of last new entry) in Ongaro and Ousterhout, In
+// Search of an Understandable Consensus Algorithm, figure 2. The Raft library commits up to the end
+// of its log, where entries of an earlier leader may follow.
 func (v *Verified) receiveEntries(request *raft.AppendEntriesRequest) {
-	if v.Applied != nil {
-		v.Applied.Trim(request)
-	}
 	if v.ReportCommit != nil {
 		v.ReportCommit(request.Term, request.LeaderCommitIndex)
+	}
+	compared := request.PrevLogEntry + uint64(len(request.Entries))
+	request.LeaderCommitIndex = min(request.LeaderCommitIndex, compared)
+	if v.Applied != nil {
+		v.Applied.Trim(request)
 	}
 }
 
