@@ -8,7 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -257,39 +257,50 @@ func (c *campaign) awaitRate(ctx context.Context) float64 {
 // recovered.
 func (c *campaign) awaitRecovery(ctx context.Context, outcome *evidence.Fault) {
 	for {
-		took, acked := c.log.Recovered(outcome.End, len(c.fleet.nodes))
-		outcome.Recovery = took
-		if acked && c.awaitCatchUp(ctx) && c.fleet.unreadyNodes(ctx) == "" {
+		var missing []string
+		outcome.Recovery, missing = c.log.Recovered(outcome.End, c.fleet.nodeIDsExcept())
+		if len(missing) == 0 {
+			missing = c.awaitCatchUp(ctx)
+		}
+		if len(missing) == 0 {
+			missing = c.fleet.unreadyNodes(ctx)
+		}
+		if len(missing) == 0 {
 			return
 		}
 		if c.log.Now() > outcome.End+recoveryTimeout || ctx.Err() != nil {
-			c.addShortcoming("%v after %s was healed not every node accepts writes, has applied the leaders' entries and is ready: %s", recoveryTimeout, outcome.Name, c.fleet.unreadyNodes(ctx))
+			c.addShortcoming("%v after %s was healed: %s", recoveryTimeout, outcome.Name, strings.Join(missing, "; "))
 			return
 		}
 		sleep(ctx, 20*time.Millisecond)
 	}
 }
 
-// awaitCatchUp waits until every node has applied what the leaders have applied by now. It reports
-// whether that happened in time.
-func (c *campaign) awaitCatchUp(ctx context.Context) bool {
+// awaitCatchUp waits until every node has applied what the leaders have applied by now. It returns
+// a line for each node that has not done so in time.
+func (c *campaign) awaitCatchUp(ctx context.Context) (behind []string) {
 	ctx, cancel := context.WithTimeout(ctx, catchUpTimeout)
 	defer cancel()
 	applyTarget, err := c.fleet.appliedByLeaders(ctx)
-	behind := func(state host.NodeStatus) bool {
-		var applied []uint64
-		for _, partition := range state.Partitions {
-			applied = append(applied, partition.Applied)
-		}
-		return isBehind(applied, applyTarget)
+	if err != nil {
+		return []string{err.Error()}
 	}
-	for err == nil && ctx.Err() == nil {
-		if !slices.ContainsFunc(c.fleet.statuses(ctx), behind) {
-			return true
+	for {
+		behind = behind[:0]
+		for i, state := range c.fleet.statuses(ctx) {
+			var applied []uint64
+			for _, partition := range state.Partitions {
+				applied = append(applied, partition.Applied)
+			}
+			if isBehind(applied, applyTarget) {
+				behind = append(behind, fmt.Sprintf("%s has applied %d, the leaders %d", c.fleet.nodes[i].id, applied, applyTarget))
+			}
+		}
+		if len(behind) == 0 || ctx.Err() != nil {
+			return behind
 		}
 		sleep(ctx, 20*time.Millisecond)
 	}
-	return false
 }
 
 func describeFault(f evidence.Fault) string {

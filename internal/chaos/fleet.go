@@ -251,9 +251,8 @@ func (f *fleet) statuses(ctx context.Context) []host.NodeStatus {
 	return states
 }
 
-// unreadyNodes lists the nodes that are not ready, and why; "" if all are ready.
-func (f *fleet) unreadyNodes(ctx context.Context) string {
-	var reasons []string
+// unreadyNodes returns a line for each node that is not ready.
+func (f *fleet) unreadyNodes(ctx context.Context) (reasons []string) {
 	for i, state := range f.statuses(ctx) {
 		switch {
 		case state.ID == "":
@@ -262,7 +261,7 @@ func (f *fleet) unreadyNodes(ctx context.Context) string {
 			reasons = append(reasons, state.ID+": "+state.NotReady)
 		}
 	}
-	return strings.Join(reasons, "; ")
+	return reasons
 }
 
 // leaders returns the leader of each partition, "" while there is none. The leader is the node that

@@ -334,7 +334,8 @@ func (d *driver) probe(prefix string, partition int) {
 			continue
 		}
 		for d.load.ctx.Err() == nil {
-			if d.call(evidence.Start, id, host.Register, nil).Outcome == evidence.Acked {
+			start := d.call(evidence.Start, id, host.Register, nil)
+			if start.Outcome == evidence.Acked || start.Code == evidence.Exists { // of an unknown outcome before
 				break
 			}
 			sleep(d.load.ctx, probeEvery)

@@ -399,9 +399,9 @@ func (l *Log) Gap(f Fault) (gap, after time.Duration) {
 	return gap, after
 }
 
-// Recovered returns how long after since every one of the given number of nodes had acknowledged,
-// in each partition, an event sent after since. It returns false if that has not happened.
-func (l *Log) Recovered(since time.Duration, nodes int) (time.Duration, bool) {
+// Recovered returns how long after since every node had acknowledged, in each partition, an event
+// sent after since, and a line for each node and partition that has not.
+func (l *Log) Recovered(since time.Duration, nodes []string) (longest time.Duration, missing []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	type place struct {
@@ -418,11 +418,16 @@ func (l *Log) Recovered(since time.Duration, nodes int) (time.Duration, bool) {
 			first[at] = took
 		}
 	}
-	longest := time.Duration(0)
-	for _, took := range first {
-		longest = max(longest, took)
+	for _, node := range nodes {
+		for partition := range l.partitions {
+			took := first[place{node, partition}]
+			if took == 0 {
+				missing = append(missing, fmt.Sprintf("%s has acknowledged no write to partition %d", node, partition))
+			}
+			longest = max(longest, took)
+		}
 	}
-	return longest, len(first) == nodes*l.partitions
+	return longest, missing
 }
 
 // HasBegun reports whether an activity has begun in a process since a time.

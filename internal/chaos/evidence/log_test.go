@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -71,12 +72,13 @@ func TestGap_PerPartition(t *testing.T) {
 		t.Errorf("gap %v after %v; want that of the partition that was written to last", got, after)
 	}
 	record("n1", 0, 14)
-	if took, ok := log.Recovered(hit.End, 2); ok {
-		t.Errorf("recovered within %v, but one node accepts no writes for a partition", took)
+	nodes := []string{"n1", "n2"}
+	if _, missing := log.Recovered(hit.End, nodes); !slices.Equal(missing, []string{"n1 has acknowledged no write to partition 1"}) {
+		t.Errorf("missing %q", missing)
 	}
 	record("n1", 1, 15)
-	if took, ok := log.Recovered(hit.End, 2); !ok || took != 3*time.Second {
-		t.Errorf("recovered within %v, %v", took, ok)
+	if took, missing := log.Recovered(hit.End, nodes); len(missing) > 0 || took != 3*time.Second {
+		t.Errorf("recovered within %v, missing %q", took, missing)
 	}
 }
 
