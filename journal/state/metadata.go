@@ -367,7 +367,7 @@ func (m metadata) encode() []byte {
 		b = appendNested(b, 24, func(b []byte) []byte {
 			b = appendText(appendText(b, 1, q.Instance), 2, q.Node)
 			b = appendUint(appendUint(b, 3, q.Execution), 4, q.EventId)
-			return appendUint(appendText(b, 5, q.Reason), 6, uint64(q.Since))
+			return appendText(appendUint(appendText(b, 5, q.Reason), 6, uint64(q.Since)), 7, q.Accepted)
 		})
 	}
 	if m.ready.protocol != 0 {

@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/tenuto-dev/tenuto/internal/clustertime"
 	"github.com/tenuto-dev/tenuto/proto/journalpb"
@@ -75,6 +77,72 @@ func TestTokens_AreBounded(t *testing.T) {
 	}
 	if err := applyMetadataChange(t, m, 26*time.Hour, issueChange("one more", 27*time.Hour)); err != nil {
 		t.Errorf("a day after the others have expired: %v", err)
+	}
+}
+
+// Metadata is stored and sent with every field that it has.
+func TestMetadata_EncodesEveryField(t *testing.T) {
+	want := new(journalpb.PartitionMetadata)
+	number := uint64(0)
+	fillMessage(want.ProtoReflect(), &number)
+	m := metadataOf(want)
+	for name, encoded := range map[string][]byte{"bytes": m.encode(), "message": mustMarshal(t, m.message())} {
+		got := new(journalpb.PartitionMetadata)
+		if err := proto.Unmarshal(encoded, got); err != nil {
+			t.Fatal(err)
+		}
+		if !proto.Equal(got, want) {
+			t.Errorf("%s:\n%v, want\n%v", name, prototext.Format(got), prototext.Format(want))
+		}
+	}
+}
+
+func mustMarshal(t *testing.T, m proto.Message) []byte {
+	t.Helper()
+	encoded, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return encoded
+}
+
+// fillMessage sets each field of a message to a different value.
+func fillMessage(m protoreflect.Message, number *uint64) {
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		field := fields.Get(i)
+		*number++
+		scalar := func() protoreflect.Value {
+			switch field.Kind() {
+			case protoreflect.StringKind:
+				return protoreflect.ValueOfString(fmt.Sprint("s", *number))
+			case protoreflect.BytesKind:
+				return protoreflect.ValueOfBytes(fmt.Append(nil, "b", *number))
+			case protoreflect.BoolKind:
+				return protoreflect.ValueOfBool(true)
+			case protoreflect.EnumKind:
+				return protoreflect.ValueOfEnum(1)
+			case protoreflect.Uint32Kind:
+				return protoreflect.ValueOfUint32(uint32(*number))
+			case protoreflect.Uint64Kind:
+				return protoreflect.ValueOfUint64(*number)
+			case protoreflect.Int64Kind:
+				return protoreflect.ValueOfInt64(int64(*number))
+			}
+			panic(fmt.Sprintf("%s has kind %v", field.FullName(), field.Kind()))
+		}
+		switch {
+		case field.IsList() && field.Message() != nil:
+			list := m.Mutable(field).List()
+			fillMessage(list.AppendMutable().Message(), number)
+			fillMessage(list.AppendMutable().Message(), number)
+		case field.IsList():
+			m.Mutable(field).List().Append(scalar())
+		case field.Message() != nil:
+			fillMessage(m.Mutable(field).Message(), number)
+		default:
+			m.Set(field, scalar())
+		}
 	}
 }
 
