@@ -143,7 +143,7 @@ func expectSound(t *testing.T, nodes []*Node) {
 		if len(status.Differences) > 0 {
 			t.Fatalf("differences: %v", status.Differences)
 		}
-		return int(status.Replicas) == len(nodes)
+		return int(status.Replicas+status.Standbys) == len(nodes)
 	})
 	expectSameHistories(t, nodes)
 }
@@ -459,17 +459,14 @@ func accept(t *testing.T, client *Client, id, node string) error {
 	return err
 }
 
-// The replica of a node without a vote cannot be accepted: it is not compared and cannot be copied,
-// so that no voter would serve the instance.
-func TestAccept_RefusesStandby(t *testing.T) {
-	nodes, _ := startCompared(t, 3)
-	standby, client := follower(t, nodes), nodes[0].Client()
-	if _, err := internalsOf(t, client).Call(testContext(t), &clusterpb.Request{Call: &clusterpb.Request_SetRole{
+// makeStandby takes the vote of one of three nodes, and returns the others.
+func makeStandby(t *testing.T, nodes []*Node, standby *Node) (voters []*Node) {
+	t.Helper()
+	if _, err := internalsOf(t, nodes[0].Client()).Call(testContext(t), &clusterpb.Request{Call: &clusterpb.Request_SetRole{
 		SetRole: &clusterpb.SetRoleRequest{Node: standby.config.NodeID, Pin: journalpb.MemberRole_PIN_STANDBY, Reason: "test"},
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	var voters []*Node
 	eventually(t, "two nodes vote", func() bool {
 		voters = nil
 		for _, m := range leaderOf(t, nodes).partitions[0].journal.Members() {
@@ -481,7 +478,42 @@ func TestAccept_RefusesStandby(t *testing.T) {
 		}
 		return len(voters) == 2
 	})
+	return voters
+}
+
+// The replica of a standby is compared with those of the voters, and repaired like theirs.
+func TestVerify_RepairsStandby(t *testing.T) {
+	t.Parallel()
+	nodes, logs := startCompared(t, 3)
+	standby := follower(t, nodes)
+	voters := makeStandby(t, nodes, standby)
+	alter(t, nodes, standby, "ended2", changeEvent(t, 4))
+	var status *clusterpb.VerifyStatus
+	eventually(t, "a round finds it", func() bool { status = verify(t, nodes[0].Client()); return len(status.Differences) > 0 })
+	if d := status.Differences[0]; d.Instance != "ended2" || d.Node != standby.config.NodeID || d.EventId != 4 || status.Voters != 2 || status.Standbys != 1 {
+		t.Errorf("%v", status)
+	}
+	expectSound(t, nodes)
+	eventually(t, "the logs show the repair", func() bool {
+		all := ""
+		for _, log := range logs {
+			all += string(log.all())
+		}
+		return strings.Contains(all, "repaired="+standby.config.NodeID)
+	})
+	if err := errors.Join(voters[0].Health().Ready(), standby.Health().Ready()); err != nil {
+		t.Error(err)
+	}
+}
+
+// The replica of a node without a vote cannot be accepted: it cannot be copied, because the node
+// does not lead. It is replaced by the one that is accepted.
+func TestAccept_RefusesStandby(t *testing.T) {
+	nodes, _ := startCompared(t, 3)
+	standby, client := follower(t, nodes), nodes[0].Client()
+	voters := makeStandby(t, nodes, standby)
 	alter(t, nodes, voters[1], "waits2", changeEvent(t, 1))
+	alter(t, nodes, standby, "waits2", changeEvent(t, 1))
 	eventually(t, "the instance is stopped", func() bool { verify(t, client); return voters[0].Health().Stopped == 1 })
 	if err := accept(t, client, "waits2", standby.config.NodeID); !errors.Is(err, ErrNotMember) || !strings.Contains(err.Error(), "no vote") {
 		t.Errorf("the replica of a standby: %v", err)
@@ -492,18 +524,18 @@ func TestAccept_RefusesStandby(t *testing.T) {
 	if err := accept(t, client, "waits2", voters[0].config.NodeID); err != nil {
 		t.Fatal(err)
 	}
-	expectRepaired(t, voters)
+	expectRepaired(t, nodes)
 }
 
-// expectRepaired waits until no replica is quarantined and no instance stopped, and voters agree.
-func expectRepaired(t *testing.T, voters []*Node) {
+// expectRepaired waits until no replica is quarantined and no instance stopped, and all agree.
+func expectRepaired(t *testing.T, nodes []*Node) {
 	t.Helper()
 	eventually(t, "no replica is quarantined", func() bool {
-		return !slices.ContainsFunc(voters, func(node *Node) bool { return len(node.partitions[0].journal.Quarantines()) > 0 })
+		return !slices.ContainsFunc(nodes, func(node *Node) bool { return len(node.partitions[0].journal.Quarantines()) > 0 })
 	})
-	eventually(t, "all voters take part and agree", func() bool {
-		status := verify(t, voters[0].Client())
-		return len(status.Differences) == 0 && int(status.Replicas) == len(voters)
+	eventually(t, "all replicas take part and agree", func() bool {
+		status := verify(t, nodes[0].Client())
+		return len(status.Differences) == 0 && int(status.Replicas+status.Standbys) == len(nodes)
 	})
 }
 

@@ -24,9 +24,10 @@ type Verification struct {
 	Done      bool
 	// Instances, Events and Bytes count what was compared so far. Bytes are those stored.
 	Instances, Events, Bytes uint64
-	// Replicas is how many of the Voters took part; of several comparisons, the fewest.
-	Replicas, Voters int
-	Differences      []Difference
+	// Replicas is how many of the Voters took part; of several comparisons, the fewest. Standbys is
+	// how many standbys did: their replicas do not decide, and are repaired likewise.
+	Replicas, Voters, Standbys int
+	Differences                []Difference
 	// Roots are the signed roots of the ranges on which the replicas agree, at most 1,000; see
 	// cluster/proof.
 	Roots []SignedRoot
@@ -61,7 +62,7 @@ const verifyRestarts = 10
 
 // Verify compares all replicas of all partitions now, one partition after another, and returns what
 // it has found. Its result is complete if each partition has as many Replicas as Voters. It calls
-// progress, unless that is nil, several times a second. It reads all histories on all voters.
+// progress, unless that is nil, several times a second. It reads all histories on all replicas.
 // Leaders also compare by themselves; see docs/operating.md. The caller needs the right
 // [ActionVerify].
 //
@@ -127,7 +128,7 @@ func verifyPartition(ctx context.Context, internals access.Internals, partition 
 func newVerification(partition int, s *clusterpb.VerifyStatus) Verification {
 	v := Verification{
 		Partition: partition, Done: s.Done, Instances: s.Instances, Events: s.Events, Bytes: s.Bytes,
-		Replicas: int(s.Replicas), Voters: int(s.Voters), Waits: s.Waits,
+		Replicas: int(s.Replicas), Voters: int(s.Voters), Standbys: int(s.Standbys), Waits: s.Waits,
 	}
 	for _, d := range s.Differences {
 		v.Differences = append(v.Differences, Difference{d.Instance, d.Node, d.Execution, d.EventId, d.Reason, d.Repaired})

@@ -87,6 +87,7 @@ type comparedPartition struct {
 	Bytes       uint64       `json:"bytes"` // as stored
 	Replicas    int          `json:"replicas"`
 	Voters      int          `json:"voters"`
+	Standbys    int          `json:"standbys"`
 	Differences []difference `json:"differences,omitempty"`
 }
 
@@ -101,7 +102,7 @@ type difference struct {
 }
 
 func compared(v operate.Verification) comparedPartition {
-	p := comparedPartition{Partition: v.Partition, Instances: v.Instances, Events: v.Events, Bytes: v.Bytes, Replicas: v.Replicas, Voters: v.Voters}
+	p := comparedPartition{Partition: v.Partition, Instances: v.Instances, Events: v.Events, Bytes: v.Bytes, Replicas: v.Replicas, Voters: v.Voters, Standbys: v.Standbys}
 	for _, d := range v.Differences {
 		p.Differences = append(p.Differences, difference{d.InstanceID, d.NodeID, d.Execution, d.EventID, d.Reason, d.Repaired})
 	}
@@ -110,8 +111,8 @@ func compared(v operate.Verification) comparedPartition {
 
 // write prints what was found as text.
 func (p comparedPartition) write(to io.Writer) error {
-	_, err := fmt.Fprintf(to, "partition %d: %d instances, %d events, %d of %d replicas, %d differences\n",
-		p.Partition, p.Instances, p.Events, p.Replicas, p.Voters, len(p.Differences))
+	_, err := fmt.Fprintf(to, "partition %d: %d instances, %d events, replicas of %d of %d voters and %d standbys, %d differences\n",
+		p.Partition, p.Instances, p.Events, p.Replicas, p.Voters, p.Standbys, len(p.Differences))
 	for _, of := range p.Differences {
 		_, lineErr := fmt.Fprintf(to, "  %s event %d/%d on %s: %s%s\n", output.Cell(of.Instance), of.Execution, of.EventID,
 			cmp.Or(of.Node, "all: stopped, no majority agrees"), of.Reason, map[bool]string{true: " (repaired)"}[of.Repaired])

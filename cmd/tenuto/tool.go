@@ -46,7 +46,7 @@ With -base it has only what is not in that backup and those before it. With seve
 points between two backups are those that a plan with points records in the cluster. A backup has
 all payloads, and the key of signed tokens: keep it as secret as the directories of the nodes.`},
 	{"verify", "[FILE...]", "compare all replicas now, or check backups; status 1 unless all agree", 0, -1, fileNames, false, verify, `
-Without files it reads all histories on all voters; the status is 1 also if a voter did not take part.
+Without files it reads all histories on all replicas; the status is 1 also if a voter did not take part.
 Leaders compare by themselves, too, once an hour if they can. With the files that restore takes, it
 restores them into a scratch directory, and recomputes the hash chain of each history.`},
 	{"accept", "ID NODE", "make a node's replica of an instance the right one", 2, 2, instanceIDs, true, acceptReplica, `

@@ -202,7 +202,7 @@ func testProofs(l *lab) {
 	disk := clustertest.New(l.t, 1, clustertest.Definitions(sample.Definitions()...))
 	addr, file := disk.Addresses()[0], filepath.Join(l.t.TempDir(), "proof")
 	l.ok("start", "greet", "proved-1", `"Ada"`, "-wait", "-addr", addr)
-	l.tenuto("verify", "-addr", addr).expect(l.t, statusOK, "1 of 1 replicas, 0 differences")
+	l.tenuto("verify", "-addr", addr).expect(l.t, statusOK, "replicas of 1 of 1 voters and 0 standbys, 0 differences")
 	l.tenuto("verify", "-addr", addr, "-o", "json").expect(l.t, statusOK, `"replicas":1`)
 	l.ok("history", "prove", "proved-1", file, "-addr", addr)
 	key := strings.TrimSpace(l.ok("history", "key", "-addr", addr))

@@ -10007,7 +10007,9 @@ type VerifyStatus struct {
 	// The roots that the leader signed in the round, at most 1000.
 	Roots []*SignedRoot `protobuf:"bytes,10,rep,name=roots,proto3" json:"roots,omitempty"`
 	// Why the round cannot begin or go on; empty: it does.
-	Waits         string `protobuf:"bytes,11,opt,name=waits,proto3" json:"waits,omitempty"`
+	Waits string `protobuf:"bytes,11,opt,name=waits,proto3" json:"waits,omitempty"`
+	// How many standbys took part in the comparison with the fewest.
+	Standbys      uint32 `protobuf:"varint,12,opt,name=standbys,proto3" json:"standbys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -10117,6 +10119,13 @@ func (x *VerifyStatus) GetWaits() string {
 		return x.Waits
 	}
 	return ""
+}
+
+func (x *VerifyStatus) GetStandbys() uint32 {
+	if x != nil {
+		return x.Standbys
+	}
+	return 0
 }
 
 // Difference is a replica of an instance that is not like the majority, or damaged.
@@ -13727,7 +13736,7 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\"\v\n" +
 	"\tViewEnded\"%\n" +
 	"\rVerifyRequest\x12\x14\n" +
-	"\x05round\x18\x01 \x01(\x04R\x05round\"\xda\x02\n" +
+	"\x05round\x18\x01 \x01(\x04R\x05round\"\xf6\x02\n" +
 	"\fVerifyStatus\x12\x14\n" +
 	"\x05round\x18\x01 \x01(\x04R\x05round\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x12\n" +
@@ -13740,7 +13749,8 @@ const file_clusterpb_cluster_proto_rawDesc = "" +
 	"\vdifferences\x18\t \x03(\v2\x1d.tenuto.cluster.v1.DifferenceR\vdifferences\x123\n" +
 	"\x05roots\x18\n" +
 	" \x03(\v2\x1d.tenuto.cluster.v1.SignedRootR\x05roots\x12\x14\n" +
-	"\x05waits\x18\v \x01(\tR\x05waits\"\xa9\x01\n" +
+	"\x05waits\x18\v \x01(\tR\x05waits\x12\x1a\n" +
+	"\bstandbys\x18\f \x01(\rR\bstandbys\"\xa9\x01\n" +
 	"\n" +
 	"Difference\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x12\n" +

@@ -8,8 +8,9 @@
 //
 // # Guarantees
 //
-//  1. If more than half of the voters agree on an instance, the others are quarantined. Replicas
-//     that contradict themselves do not count: if all others agree, these decide, however few.
+//  1. If more than half of the voters agree on an instance, the other replicas are quarantined.
+//     Those that contradict themselves do not count: if all other voters agree, these decide,
+//     however few. A standby is compared and repaired likewise, and does not count.
 //  2. If no majority agrees, the instance is stopped: nothing is appended to it until an operator
 //     chooses a replica, or a majority agrees.
 //  3. A quarantined node neither leads the partition nor answers reads of the instance. The
@@ -25,6 +26,6 @@
 //
 // # What may not be assumed
 //
-// That the replica of a node without a vote, or one that does not answer, is compared. That
-// secondary indexes are compared: they follow from the headers.
+// That the replica of a node that does not answer is compared, or of a standby that lags by more
+// than ten seconds. That secondary indexes are compared: they follow from the headers.
 package comparison

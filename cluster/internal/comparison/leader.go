@@ -32,6 +32,7 @@ const (
 	viewTimeout    = 5 * time.Second // until the nodes have answered that they will have a view
 	recordTimeout  = 10 * time.Second
 	compareTimeout = time.Minute
+	standbyTimeout = 10 * time.Second // for each range, of a standby
 	retryInterval  = 2 * time.Second
 	// tieInterval is how often instances that are stopped are compared, idleInterval how often a
 	// leader looks for quarantines.
@@ -211,50 +212,61 @@ func (l *Leader) Verify(r *clusterpb.VerifyRequest) *clusterpb.VerifyStatus {
 	}
 	return &clusterpb.VerifyStatus{
 		Round: l.round.Round, Epoch: l.round.Epoch, Done: l.round.Done, Instances: l.round.Instances, Events: l.round.Events, Bytes: l.round.Bytes,
-		Replicas: l.round.Replicas, Voters: l.round.Voters, Waits: l.round.Waits,
+		Replicas: l.round.Replicas, Voters: l.round.Voters, Standbys: l.round.Standbys, Waits: l.round.Waits,
 		Differences: append([]*clusterpb.Difference(nil), l.round.Differences...), Roots: append([]*clusterpb.SignedRoot(nil), l.round.Roots...),
 	}
 }
 
-// A comparedSet is the voters whose views of one comparison are compared.
+// A comparedSet is the members whose views of one comparison are compared.
 type comparedSet struct {
 	number  uint64
-	voters  int
+	voters  int              // of the partition, whether they take part or not
 	answers []journal.Member // those that take part, this node first
 }
 
-// withViews records a comparison and calls f with the voters that have a view of it. Nodes that
+// votersAnswered returns how many voters take part.
+func (s *comparedSet) votersAnswered() (n int) {
+	for _, m := range s.answers {
+		if m.Voter {
+			n++
+		}
+	}
+	return n
+}
+
+// withViews records a comparison and calls f with the members that have a view of it. Nodes that
 // have none, or do not answer, take no part. The node pause is paused.
 func (l *Leader) withViews(ctx context.Context, from, pause string, f func(*comparedSet) error) error {
 	number, _ := l.config.Journal.Comparison()
 	set := &comparedSet{number: number + 1}
-	var voters []journal.Member
+	var members []journal.Member
 	for _, m := range l.config.Journal.Members() {
-		switch {
-		case m.Node == l.config.Node:
-			voters = append([]journal.Member{m}, voters...)
-		case m.Voter:
-			voters = append(voters, m)
+		if m.Voter {
+			set.voters++
+		}
+		if m.Node == l.config.Node {
+			members = append([]journal.Member{m}, members...)
+		} else {
+			members = append(members, m)
 		}
 	}
-	set.voters = len(voters)
-	if set.voters == 0 || voters[0].Node != l.config.Node {
+	if set.voters == 0 || members[0].Node != l.config.Node {
 		return journal.ErrNotLeader
 	}
 	limited, cancel := context.WithTimeout(ctx, viewTimeout)
-	asked := each(voters, func(m journal.Member) error {
+	asked := each(members, func(m journal.Member) error {
 		_, err := l.config.Ask(limited, m.Node, m.Address, &clusterpb.Request{Call: &clusterpb.Request_View{View: &clusterpb.ViewRequest{
 			Node: m.Node, Number: set.number, Pause: m.Node == pause,
 		}}})
 		return err
 	})
 	cancel()
-	for i, m := range voters {
+	for i, m := range members {
 		if asked[i] == nil {
 			set.answers = append(set.answers, m)
 		}
 	}
-	defer l.endViews(ctx, voters, set.number)
+	defer l.endViews(ctx, members, set.number)
 	if asked[0] != nil {
 		return asked[0]
 	}
@@ -266,10 +278,10 @@ func (l *Leader) withViews(ctx context.Context, from, pause string, f func(*comp
 	return f(set)
 }
 
-func (l *Leader) endViews(ctx context.Context, voters []journal.Member, number uint64) {
+func (l *Leader) endViews(ctx context.Context, members []journal.Member, number uint64) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), retryInterval)
 	defer cancel()
-	each(voters, func(m journal.Member) error {
+	each(members, func(m journal.Member) error {
 		_, err := l.config.Ask(ctx, m.Node, m.Address, &clusterpb.Request{Call: &clusterpb.Request_EndView{EndView: &clusterpb.EndViewRequest{Node: m.Node, Number: number}}})
 		return err // without an answer, the lease ends the view
 	})
@@ -294,6 +306,12 @@ func (l *Leader) compare(ctx context.Context, set *comparedSet, r *clusterpb.Com
 	defer cancel()
 	digests, mu := make(map[string]*clusterpb.RangeDigest), sync.Mutex{}
 	ask := func(m journal.Member) error {
+		ctx := ctx
+		if !m.Voter {
+			limited, cancel := context.WithTimeout(ctx, standbyTimeout)
+			defer cancel()
+			ctx = limited
+		}
 		request := &clusterpb.CompareRequest{Node: m.Node, Number: set.number, From: r.From, To: r.To, InstancesMax: r.InstancesMax, BytesMax: r.BytesMax, Each: r.Each || ownEach && m.Node == l.config.Node}
 		response, err := l.config.Ask(ctx, m.Node, m.Address, &clusterpb.Request{Call: &clusterpb.Request_Compare{Compare: request}})
 		if err != nil {
@@ -344,7 +362,7 @@ func (l *Leader) compareBatch(ctx context.Context) (done bool, err error) {
 			}
 			leaves.add(own)
 			index, to = own.Index, own.To
-			l.count(set, own, digests)
+			l.count(set, own)
 			if to == "" || time.Now().After(deadline) || len(suspects) >= suspectsMax || len(l.proofs) > 0 {
 				break
 			}
@@ -424,7 +442,7 @@ func differ(digests map[string]*clusterpb.RangeDigest) bool {
 	return false
 }
 
-func (l *Leader) count(set *comparedSet, own *clusterpb.RangeDigest, digests map[string]*clusterpb.RangeDigest) {
+func (l *Leader) count(set *comparedSet, own *clusterpb.RangeDigest) {
 	l.config.Stats.Instances.Add(own.Instances)
 	l.config.Stats.Bytes.Add(own.Bytes)
 	l.mu.Lock()
@@ -434,9 +452,12 @@ func (l *Leader) count(set *comparedSet, own *clusterpb.RangeDigest, digests map
 	}
 	s := &l.round
 	s.Instances, s.Events, s.Bytes = s.Instances+own.Instances, s.Events+own.Events, s.Bytes+own.Bytes
-	if n := uint32(len(digests)); s.Replicas == 0 || n < s.Replicas {
-		s.Replicas = n
+	n := uint32(set.votersAnswered())
+	standbys := uint32(len(set.answers)) - n
+	if s.Replicas == 0 {
+		s.Replicas, s.Standbys = n, standbys
 	}
+	s.Replicas, s.Standbys = min(s.Replicas, n), min(s.Standbys, standbys)
 	s.Voters, s.Waits = uint32(set.voters), ""
 }
 

@@ -319,11 +319,11 @@ func (l *Leader) signRange(ctx context.Context, set *comparedSet, instance strin
 
 // sign signs the root of the leaves of a batch, on which all that were compared agree.
 func (l *Leader) sign(ctx context.Context, set *comparedSet, s *statement.Statement, w *leafWriter) (*batch, error) {
-	if 2*len(set.answers) <= set.voters {
+	if 2*set.votersAnswered() <= set.voters {
 		return nil, errNoMajority
 	}
 	s.Instances, s.Root, s.Time = w.tree.Count(), w.tree.Root(), l.config.Journal.Now().UnixNano()
-	s.Replicas, s.Voters = uint64(len(set.answers)), uint64(set.voters)
+	s.Replicas, s.Voters = uint64(set.votersAnswered()), uint64(set.voters)
 	signed, err := l.config.Sign(ctx, s)
 	if err != nil {
 		return nil, err

@@ -16,9 +16,10 @@ import (
 
 // A vote is what one replica has of an instance. The digest is empty if it does not have it.
 type vote struct {
-	node   string
-	digest []byte
-	damage *clusterpb.InstanceDigest // nil if it does not contradict itself
+	node    string
+	standby bool // it is compared, and does not count
+	digest  []byte
+	damage  *clusterpb.InstanceDigest // nil if it does not contradict itself
 }
 
 // A verdict says which replicas of an instance are right and which are not. With neither, there is
@@ -43,12 +44,12 @@ func decide(votes []vote, voters int) (v verdict) {
 		}
 		groups[at] = append(groups[at], of)
 	}
-	right := slices.IndexFunc(groups, func(g []vote) bool { return 2*len(g) > voters })
-	if right < 0 && len(groups) == 1 {
-		right = 0
-	}
+	right := slices.IndexFunc(groups, func(g []vote) bool { return 2*votersIn(g) > voters })
 	if right < 0 {
-		return verdict{}
+		right = slices.IndexFunc(groups, hasVoter)
+		if right < 0 || slices.ContainsFunc(groups[right+1:], hasVoter) {
+			return verdict{}
+		}
 	}
 	v.right, v.wrong = groups[right], damaged
 	for i, g := range groups {
@@ -59,6 +60,18 @@ func decide(votes []vote, voters int) (v verdict) {
 	return v
 }
 
+// votersIn returns how many of votes are those of voters.
+func votersIn(votes []vote) (n int) {
+	for _, of := range votes {
+		if !of.standby {
+			n++
+		}
+	}
+	return n
+}
+
+func hasVoter(votes []vote) bool { return votersIn(votes) > 0 }
+
 // votesOn returns what the replicas have of an instance.
 func (l *Leader) votesOn(ctx context.Context, set *comparedSet, instance string) (votes []vote, err error) {
 	digests, err := l.compare(ctx, set, &clusterpb.CompareRequest{From: instance, To: instance + "\x00", Each: true}, false)
@@ -66,7 +79,7 @@ func (l *Leader) votesOn(ctx context.Context, set *comparedSet, instance string)
 		return nil, err
 	}
 	for _, m := range set.answers {
-		v := vote{node: m.Node}
+		v := vote{node: m.Node, standby: !m.Voter}
 		for _, d := range digests[m.Node].GetEach() {
 			v.digest = d.Digest
 			if d.Damage != "" {
@@ -89,7 +102,7 @@ func (l *Leader) examine(ctx context.Context, instance string) error {
 		v := decide(votes, set.voters)
 		switch {
 		case v.isTie() && set.voters == 1:
-			l.report(l.locate(ctx, set, instance, votes[0], votes[0]), "replica damaged: it contradicts itself, and there is no other to repair it from; restore a backup")
+			l.report(l.locate(ctx, set, instance, votes[0], votes[0]), "replica damaged: it contradicts itself, and there is no other voter to repair it from; restore a backup")
 			return nil
 		case v.isTie():
 			return l.stop(ctx, set, instance, votes)
@@ -216,7 +229,7 @@ func (l *Leader) stop(ctx context.Context, set *comparedSet, instance string, vo
 		return nil
 	}
 	for _, v := range votes[1:] {
-		if v.damage != nil || !bytes.Equal(v.digest, votes[0].digest) {
+		if !v.standby && (v.damage != nil || !bytes.Equal(v.digest, votes[0].digest)) {
 			q := l.locate(ctx, set, instance, v, votes[0])
 			q.Node = ""
 			l.report(q, "replicas differ: no majority agrees, so the instance is stopped until an operator accepts a replica (tenuto accept)")
@@ -310,7 +323,7 @@ func (l *Leader) handleQuarantines(ctx context.Context) (again bool) {
 			err = l.examine(ctx, q.Instance)
 		case at < 0:
 			err = l.config.Journal.LiftQuarantine(ctx, q.Instance, q.Node)
-		case silent[q.Node], !members[at].Voter, l.quarantineOf(q.Instance, "") != nil:
+		case silent[q.Node], l.quarantineOf(q.Instance, "") != nil:
 			// It has no view, or there is no replica to copy yet.
 		default:
 			err = l.repair(ctx, q)
@@ -376,7 +389,7 @@ func (l *Leader) repair(ctx context.Context, q *journalpb.Quarantine) error {
 		// A replica that all voters were compared with is copied after a tie only if it was
 		// accepted.
 		v := decide(votes, set.voters)
-		if v.isTie() && q.Accepted != l.config.Node && len(set.answers) == set.voters || !v.allows(l.config.Node) {
+		if v.isTie() && q.Accepted != l.config.Node && set.votersAnswered() == set.voters || !v.allows(l.config.Node) {
 			return errNotSource
 		}
 		l.step(StepPaused)
@@ -420,8 +433,8 @@ func (l *Leader) examineRepaired(ctx context.Context, q *journalpb.Quarantine) e
 }
 
 // Accept makes the replica of a voter the right one for a stopped instance: those of the other
-// voters are quarantined, and repaired from it. The error is journal.ErrNotMember for a node
-// without a vote: its replica is not compared, and it cannot lead, so it cannot be copied.
+// members are quarantined, and repaired from it. The error is journal.ErrNotMember for a node
+// without a vote: it cannot lead, so its replica cannot be copied.
 func (l *Leader) Accept(ctx context.Context, instance, node string) error {
 	l.accepting.Lock()
 	defer l.accepting.Unlock()
@@ -438,11 +451,11 @@ func (l *Leader) Accept(ctx context.Context, instance, node string) error {
 			return err
 		}
 	}
-	for _, voter := range voters {
-		if voter == node {
+	for _, m := range l.config.Journal.Members() {
+		if m.Node == node {
 			continue
 		}
-		q := &journalpb.Quarantine{Instance: instance, Node: voter, Accepted: node, Reason: "an operator accepted the replica of node " + node}
+		q := &journalpb.Quarantine{Instance: instance, Node: m.Node, Accepted: node, Reason: "an operator accepted the replica of node " + node}
 		if err := l.config.Journal.Quarantine(ctx, q); err != nil {
 			return err
 		}

@@ -3,15 +3,18 @@ package comparison
 import (
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
 
 // votesOf returns the votes of nodes a, b, c ...: equal letters are equal digests, and ! is damage.
+// A capital letter is that of a standby, and ? its damage.
 func votesOf(digests string) (votes []vote) {
 	for i, digest := range digests {
-		v := vote{node: string(rune('a' + i)), digest: []byte(string(digest))}
-		if digest == '!' {
+		v := vote{node: string(rune('a' + i)), digest: []byte(strings.ToLower(string(digest)))}
+		v.standby = digest == '?' || unicode.IsUpper(digest)
+		if digest == '!' || digest == '?' {
 			v.damage = new(clusterpb.InstanceDigest)
 		}
 		if digest == '-' {
@@ -56,6 +59,15 @@ func TestDecide(t *testing.T) {
 		{"!!", 2, "", ""},
 		{"xxyy", 4, "", ""},
 		{"xxxy", 4, "abc", "d"},
+		{"xxyX", 3, "abd", "c"},
+		{"xxyYYY", 3, "ab", "cdef"},
+		{"xxXY?", 3, "abc", "de"},
+		{"xyX", 2, "", ""}, // a standby decides nothing
+		{"xyXX", 3, "", ""},
+		{"x!YY", 2, "a", "bcd"},
+		{"xY", 1, "a", "b"},
+		{"!X", 1, "", ""},
+		{"x??", 1, "a", "bc"},
 	} {
 		v := decide(votesOf(c.votes), c.voters)
 		wrong := nodesOf(v.wrong)
