@@ -22,10 +22,9 @@ import (
 
 // Several nodes found a partition together. An empty directory does not prove that the partition
 // does not exist yet: the directory may replace a lost one. So a node without a log founds nothing
-// by itself, but takes three steps:
-//
-// The founders are known by their names (Config.Peers) and the same on each. Their addresses may
-// still be unknown, or change (Config.Founders); the list holds those of the moment.
+// by itself. The founders are known by their names (Config.Peers) and the same on each. Their
+// addresses may still be unknown, or change (Config.Founders); the list holds those of the moment.
+// A founder takes three steps:
 //
 //  1. It queries every other founder. If all of them report twice in a row that they are empty,
 //     with the same identities, all were empty at one moment between the rounds. So nothing that
@@ -267,8 +266,9 @@ func (fo *founding) checkExistingPartition(round foundingRound) error {
 			return ErrRemoved
 		case s.RecordedIdentity == fo.identities.self.Identity:
 			continue // the partition exists, with this node
+		case !s.IsMember:
+			return fmt.Errorf("node %s belongs to a cluster that exists: %w there; start this one with Config.Join instead of Config.Peers", node, ErrNotMember)
 		default:
-			// This node may also be no member there: then Config.Peers names an existing cluster.
 			err := &DirectoryError{Node: fo.config.Node, Identity: fo.identities.self.Identity, Recorded: s.RecordedIdentity}
 			fo.identities.recordDirectoryRejection(node, err)
 			return err
@@ -327,8 +327,10 @@ func checkEmpty(answer *foundingAnswer, peers []Peer) error {
 		return answer.err
 	}
 	switch s := answer.reply.Founding; {
+	case len(s.Peers) == 0:
+		return errors.New("it does not know the founders yet, or is not one")
 	case !equalPeers(s.Peers, peers):
-		return fmt.Errorf("it has other founding nodes: %v there, %v on this node", s.Peers, peers)
+		return fmt.Errorf("it has other founders, or other addresses of them: %v there, %v on this node", s.Peers, peers)
 	case s.AgreedPeers != nil:
 		return errors.New("it has agreed to found the cluster with another directory of this node, which was lost since: " +
 			"if no node of the cluster has data yet, empty all directories and start again")

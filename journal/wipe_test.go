@@ -457,6 +457,32 @@ func TestFounding_NeedsAllPeers(t *testing.T) {
 	})
 }
 
+// A node whose Peers name a cluster that exists without it founds nothing, and says what to do.
+func TestFounding_NotMemberOfExistingCluster(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
+		w := newWipeHarness(t, 3)
+		for i := range w.nodes {
+			w.start(i)
+		}
+		waittest.Eventually(t, "an append", w.tryAppend)
+		own := Peer{Node: "n9", Address: "at-n9"}
+		stranger, err := Open(t.Context(), testConfig(Config{
+			Node: own.Node, Address: own.Address, Peers: append([]Peer{own}, w.peers...), Dir: filepath.Join(t.TempDir(), "n9"), Network: w.net.Listen(own.Address),
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeJournal(t, stranger)
+		founding := stranger.founding
+		if _, err := founding.advance(founding.queryFounders(t.Context()), nil); !errors.Is(err, ErrNotMember) || !strings.Contains(err.Error(), "Config.Join") {
+			t.Errorf("error %v", err)
+		}
+		if err := stranger.Err(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A copy of a directory that is started beside its node takes no part, and the node is told.
 func TestCopiedDirectory_NodeFails(t *testing.T) {
 	waittest.InSynctest(t, func(t *testing.T) {
