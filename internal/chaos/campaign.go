@@ -174,8 +174,10 @@ func (c *campaign) inject(ctx context.Context) error {
 			return ctx.Err()
 		}
 		outcome, err := c.injectOne(ctx, shuffled[0])
-		c.log.Fault(outcome)
-		fmt.Fprintln(c.options.out, describeFault(outcome))
+		if outcome.Begin != 0 { // it was injected
+			c.log.Fault(outcome)
+			fmt.Fprintln(c.options.out, describeFault(outcome))
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", shuffled[0].name, err)
 		}
@@ -269,7 +271,8 @@ func (c *campaign) awaitRecovery(ctx context.Context, outcome *evidence.Fault) {
 			return
 		}
 		if c.log.Now() > outcome.End+recoveryTimeout || ctx.Err() != nil {
-			c.addShortcoming("%v after %s was healed: %s", recoveryTimeout, outcome.Name, strings.Join(missing, "; "))
+			outcome.Recovery, outcome.NotRecovered = c.log.Now()-outcome.End, true
+			c.addShortcoming("%v after %s was healed: %s", outcome.Recovery, outcome.Name, strings.Join(missing, "; "))
 			return
 		}
 		sleep(ctx, 20*time.Millisecond)
@@ -307,8 +310,9 @@ func describeFault(f evidence.Fault) string {
 	if f.Skipped != "" {
 		return fmt.Sprintf("%8.1fs %-16s SKIPPED: %s", f.Begin.Seconds(), f.Name, f.Skipped)
 	}
-	line := fmt.Sprintf("%8.1fs %-16s %v for %v, %d calls in flight, gap %v after %v, recovered in %v", f.Begin.Seconds(), f.Name, f.Nodes,
-		(f.End - f.Begin).Round(time.Millisecond), f.InFlight, f.Gap.Round(time.Millisecond), f.GapAfter.Round(time.Millisecond), f.Recovery.Round(time.Millisecond))
+	line := fmt.Sprintf("%8.1fs %-16s %v for %v, %d calls in flight, gap %v after %v, %s %v", f.Begin.Seconds(), f.Name, f.Nodes,
+		(f.End - f.Begin).Round(time.Millisecond), f.InFlight, f.Gap.Round(time.Millisecond), f.GapAfter.Round(time.Millisecond),
+		map[bool]string{false: "recovered in", true: "not recovered in"}[f.NotRecovered], f.Recovery.Round(time.Millisecond))
 	if f.LeaderAfter != "" {
 		line += fmt.Sprintf(", leader of partition %d %s → %s", f.Partition, f.LeaderBefore, f.LeaderAfter)
 	}
@@ -359,7 +363,8 @@ func runAndReportAll(ctx context.Context, o options, parts []campaignPart, again
 		own.dir = filepath.Join(o.dir, fmt.Sprint(i))
 		own.nodes, own.partitions, own.faults, own.count = part.nodes, part.partitions, part.faults, len(part.faults)
 		if err := os.Mkdir(own.dir, 0o700); err != nil {
-			return err
+			errs = append(errs, err)
+			break
 		}
 		fmt.Fprintf(o.out, "== %d nodes, %d partitions, %d faults\n", part.nodes, part.partitions, len(part.faults))
 		if err := runAndReport(ctx, own, again, keep); err != nil {

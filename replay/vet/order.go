@@ -47,7 +47,7 @@ func (in *inspection) isMapRange(loop *ast.RangeStmt) bool {
 	return isMap
 }
 
-// expMaps is the package maps whose functions return slices.
+// expMaps is the package maps whose functions Keys and Values return slices.
 const expMaps = "golang.org/x/exp/maps"
 
 func isMapSequence(called types.Object) bool {
@@ -201,21 +201,26 @@ func (in *inspection) trackVariable(c *function, v *types.Var, after token.Pos, 
 	}
 }
 
-// isSorted reports whether a value is passed to a function, or receives a method call, whose
-// name contains "sort".
+// isSorted reports whether a value is passed to a function, or receives a method call, whose name
+// says that it sorts.
 func (in *inspection) isSorted(at inspector.Cursor) bool {
 	for outer := range at.Enclosing((*ast.CallExpr)(nil)) {
 		called := in.callee(outer.Node().(*ast.CallExpr))
 		if called == nil {
 			continue
 		}
+		name := called.Name()
 		inSort := called.Pkg() != nil && called.Pkg().Path() == "sort"
-		if inSort || strings.Contains(strings.ToLower(called.Name()), "sort") {
+		if inSort && slices.Contains(sorting, name) ||
+			(strings.HasPrefix(name, "sort") || strings.Contains(name, "Sort")) && !strings.HasPrefix(strings.ToLower(name), "is") {
 			return true
 		}
 	}
 	return false
 }
+
+// sorting are the functions of package sort that sort and whose names do not say so.
+var sorting = []string{"Ints", "Strings", "Float64s", "Slice", "SliceStable", "Stable"}
 
 // orderPreserving are functions whose result has the order of their arguments.
 var orderPreserving = []string{

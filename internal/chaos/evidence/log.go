@@ -54,8 +54,10 @@ type Fault struct {
 	// From Begin to the start of the gap. It distinguishes a gap that the fault caused from one
 	// that the healing caused.
 	GapAfter time.Duration
-	// From End until every node had a write to every partition acknowledged.
-	Recovery time.Duration
+	// From End until every node had a write to every partition acknowledged, or until the harness
+	// stopped waiting for that.
+	Recovery     time.Duration
+	NotRecovered bool `json:",omitempty"`
 }
 
 // Members are the members of the cluster after a step of a fault, when the right ones voted or the

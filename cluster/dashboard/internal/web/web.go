@@ -169,7 +169,7 @@ func acceptsGzip(r *http.Request) bool {
 	for _, coding := range strings.Split(r.Header.Get("Accept-Encoding"), ",") {
 		name, weight, _ := strings.Cut(strings.TrimSpace(coding), ";")
 		if strings.EqualFold(strings.TrimSpace(name), "gzip") {
-			weight = strings.ReplaceAll(weight, " ", "")
+			weight = strings.ToLower(strings.ReplaceAll(weight, " ", ""))
 			return strings.Trim(strings.TrimPrefix(weight, "q="), "0.") != "" || weight == ""
 		}
 	}

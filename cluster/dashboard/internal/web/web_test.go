@@ -247,8 +247,10 @@ func TestAssets_AreCachedByHashAndCompressed(t *testing.T) {
 	if got := zipped.Header().Get("Cache-Control"); !strings.Contains(got, "immutable") {
 		t.Errorf("Cache-Control: %q", got)
 	}
-	if refused := request(t, http.MethodGet, target, "Accept-Encoding", "gzip;q=0"); refused.Header().Get("Content-Encoding") != "" {
-		t.Error("gzip;q=0 got gzip")
+	for _, accepted := range []string{"gzip;q=0", "gzip; Q=0.0"} {
+		if refused := request(t, http.MethodGet, target, "Accept-Encoding", accepted); refused.Header().Get("Content-Encoding") != "" {
+			t.Errorf("%s got gzip", accepted)
+		}
 	}
 	again := request(t, http.MethodGet, target, "Accept-Encoding", "gzip", "If-None-Match", zipped.Header().Get("ETag"))
 	if again.Code != http.StatusNotModified {

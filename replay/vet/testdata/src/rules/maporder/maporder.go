@@ -76,6 +76,9 @@ func slicesOf(ctx *replay.Context, stock map[string]int) error {
 		return shop.Charge.Call(ctx, item)
 	}))
 
+	unsorted := prices.Names(stock)
+	use(slices.IsSorted(unsorted), nil)
+	use(shop.Ship.Call(ctx, unsorted)) // want `calls prices\.Names, which .* and calls shop\.Ship\.Call with it`
 	again := prices.Names(stock)
 	slices.Sort(again)
 	_, err := shop.Ship.Call(ctx, again)
