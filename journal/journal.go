@@ -99,7 +99,8 @@ func (g *goroutineGroup) wait() {
 // acknowledges anything.
 //
 // Errors: *LockedError, *FormatError, *IdentityError, *PartitionCountError, *DamagedError,
-// *RepairError, a *NodeFailedError if the parts on disk contradict each other, or a system error.
+// *RepairError, *LineageError, *VersionError, a *NodeFailedError if the parts on disk contradict
+// each other, the error of ctx, or a system error.
 // After an error nothing is left open, and config.Network is closed.
 func Open(ctx context.Context, config Config) (*Journal, error) {
 	c := config.withDefaults()
@@ -187,7 +188,8 @@ func start(ctx context.Context, c Config, as peer.Process, stores *stores, logge
 	return j, nil
 }
 
-// makeParts makes the parts of a journal. They must not be used before connectParts.
+// makeParts makes the parts of a journal that need no store. Only lineages and identities are used
+// before connectParts.
 func (j *Journal) makeParts(as peer.Process) {
 	j.proposer = newProposer(&j.config, &j.stats)
 	j.lineages = &lineages{config: &j.config, fail: func(cause error) error { return j.failStop.Fail(cause) }}
@@ -215,7 +217,8 @@ func (j *Journal) makeParts(as peer.Process) {
 	j.elections = &elections{config: &j.config, members: j.members, leaderships: j.leaderships}
 }
 
-// connectParts connects the parts with Raft, its stores and the state, before anything uses them.
+// connectParts connects the parts with Raft, its stores and the state, before other nodes can reach
+// this one.
 func (j *Journal) connectParts() {
 	j.proposer.machine, j.proposer.raft, j.proposer.disk, j.proposer.failStop = j.machine, j.raft, j.disk, j.failStop
 	j.reads.machine, j.reads.fsm, j.reads.raft = j.machine, j.fsm, j.raft
@@ -305,9 +308,12 @@ func (j *Journal) startRaft(ctx, running context.Context, stores *stores, logger
 		j.raft, err = raftnode.Start(acked, func(transport raft.Transport, again bool) (*raft.Raft, error) {
 			return j.newRaft(config, stable, transport, again)
 		})
+		if err != nil {
+			err = fmt.Errorf("start raft: %w", err)
+		}
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("start raft: %w", err), j.failStop.Err(), acked.Close())
+		return errors.Join(err, j.failStop.Err(), acked.Close())
 	}
 	j.connectParts()
 	logs.SetServing()
@@ -360,9 +366,10 @@ func (a appliedEntries) IncludeSnapshot(request *raft.InstallSnapshotRequest) bo
 
 // Trim implements transport.AppliedEntries.
 //
-// The log of a node that has got its state from another one begins after that. A leader that saw it
-// last with less would look for a common entry, find none, send an older snapshot, of which all is
-// applied, and begin again. A request about applied entries needs no common entry.
+// A node that has fetched its state from another one has no log entries before that. A leader that
+// assumes an older position finds no common entry and sends an older snapshot. The node has applied
+// all of that, so nothing changes, and the leader begins again. A request about applied entries
+// needs no common entry.
 func (a appliedEntries) Trim(request *raft.AppendEntriesRequest) {
 	prev, applied := request.PrevLogEntry, a.journal.raft.AppliedIndex()
 	switch {
@@ -431,8 +438,8 @@ func foundAlone(config *raft.Config, c *Config, identity string, logs raft.LogSt
 	return raft.BootstrapCluster(config, logs, stable, snapshots, transport, partition)
 }
 
-// Failed returns a channel that is closed when the node has failed and has logged that, unless the
-// log's handler is slow. Err returns the failure before.
+// Failed returns a channel that is closed after the node has failed and has logged why, or could
+// not log it in time. Err returns the failure earlier.
 func (j *Journal) Failed() <-chan struct{} { return j.failStop.reported }
 
 // Err returns a *NodeFailedError once the node has failed, nil before.
@@ -440,7 +447,7 @@ func (j *Journal) Err() error { return j.failStop.Err() }
 
 // Close ends leadership, waits for Lead and for entries in flight, and closes everything that Open
 // has opened, including Network. Appends not yet proposed get ErrClosed. It may be called more than
-// once, but not from Lead or from a done.
+// once, but not from Lead or from a done callback.
 //
 // If a disk write has been pending for 10 s, Close returns a *StalledError and shutdown continues
 // in the background. Any other result is final.
@@ -469,7 +476,7 @@ const closeStallMax = 10 * time.Second
 // isMuted reports whether nothing may leave this node. A leader with a stalled disk must not
 // prevent the others from electing another. A follower with a stalled disk still answers, since a
 // leader that needs it would lose leadership otherwise. Raft's messages are also muted after the
-// log has lost entries that Raft assumes.
+// log has lost entries that Raft believes are stored.
 func (j *Journal) isMuted() bool {
 	if j.isServing() && j.logs.Checked.HasDiverged() {
 		return true

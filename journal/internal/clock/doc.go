@@ -7,10 +7,11 @@
 //     the rate of the monotonic clock, or faster by one part in 2,000 while it is behind the
 //     leader's wall clock.
 //  2. No leader is ahead of its predecessor. A new leader's time is adopted even if it is behind.
-//  3. After an outage of all nodes, no single wrong wall clock advances the time.
+//  3. After an outage of all nodes, one wrong wall clock does not advance the time if another voter
+//     answers the new leader in time.
 //
 // # What may not be assumed
 //
-// A node that has received no leader's time since its start continues the time that was recorded
-// last. A damaged or missing sample on disk is no error: the wall clock alone is used then.
+// That the time of a node is up to date before it has heard from a leader: it continues the time
+// that was recorded last. That the sample on disk exists: without it, the wall clock alone is used.
 package clock

@@ -26,9 +26,10 @@ type Reading struct {
 // one.
 //
 // If any reading is current, combineReadings ignores those that are not. It takes the median, the
-// lower one of an even number. So no single clock can advance the time, and with three nodes no
-// single clock can hold it back. The result is at most the median of the readings with the latest
-// epoch. The other nodes do not know how far the leader of that epoch was behind its predecessor.
+// lower one of an even number. So with two nodes no single clock can advance the time, and with
+// three no single clock can hold it back. The result is at most the median of the readings with the
+// latest epoch. The other nodes do not know how far the leader of that epoch was behind its
+// predecessor.
 func combineReadings(known []Reading) clustertime.Time {
 	isCurrent := func(r Reading) bool { return r.Current }
 	if slices.ContainsFunc(known, isCurrent) {

@@ -30,9 +30,10 @@ type Identities interface {
 
 // AppliedEntries recognizes what a leader sends although it is applied here.
 type AppliedEntries interface {
-	// IncludeSnapshot reports whether everything in a snapshot is applied.
+	// IncludeSnapshot reports whether everything in a snapshot of the current leader is applied.
 	IncludeSnapshot(request *raft.InstallSnapshotRequest) bool
-	// Trim removes applied entries from a request that begins at an entry that Raft cannot compare.
+	// Trim lets Raft accept a request that begins at an applied entry that Raft cannot compare: it
+	// removes the applied entries, and the entry to compare.
 	Trim(request *raft.AppendEntriesRequest)
 }
 
