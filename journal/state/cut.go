@@ -221,8 +221,8 @@ func (p *PendingView) request() error {
 	return nil
 }
 
-// Wait returns the view when it is taken, which the caller must close. The error is that of
-// PrepareView.
+// Wait returns the view when it is taken. Close closes it. The errors are those of PrepareView, and
+// of ctx: after Close no view is taken any more.
 func (p *PendingView) Wait(ctx context.Context) (*View, error) {
 	select {
 	case <-p.done:
@@ -360,9 +360,9 @@ func (p *PendingView) ReplaceInstance(id string, encoded []byte) error {
 	return nil
 }
 
-// removalsOf returns what removes everything that the store has of an instance whose header may be
-// wrong: by that header, and by the right instance, nil if there is none. It no longer counts the
-// instance. m.mu must be held, and no flush be in progress.
+// removalsOf returns the removals of all keys that the store has of an instance: those that follow
+// from its stored header, which may be wrong, and from the right instance, nil if there is none. It
+// subtracts the instance from the counts. m.mu must be held, and no flush be in progress.
 func (p *PendingView) removalsOf(id string, right *instance) (removals []removal, err error) {
 	m := p.machine
 	all := memberships{busy: true, unbegun: true, child: true, hasCondition: true}

@@ -8,7 +8,8 @@ import (
 )
 
 // loadAndLock locks the machine once everything that a command needs is in memory or known not to
-// exist. It reads without the lock, so that no reader waits for the disk.
+// exist. It reads without the lock, so that no reader waits for the disk. After an error the machine
+// is not locked.
 func (m *Machine) loadAndLock(c *command) error {
 	if m.store == nil {
 		m.mu.Lock()
@@ -96,8 +97,8 @@ func (m *Machine) missingIDs(c *command) (ids []string) {
 	return ids
 }
 
-// load reads instances, and marks the absent ones in m.absent. Only the goroutine that applies
-// loads or changes instances, so what it reads stays valid.
+// load reads instances, and marks the absent ones in m.absent. What it reads stays valid: only the
+// goroutine that applies commands loads and changes instances.
 func (m *Machine) load(ids []string) (loaded []*instance, err error) {
 	for _, id := range ids {
 		in, err := m.store.probe(id)
