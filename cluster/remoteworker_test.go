@@ -110,7 +110,7 @@ func TestRemoteWorker_Placement(t *testing.T) {
 		exempt       bool
 		leader, runs int
 	}{
-		{"leader first", false, 4, 5}, {"workers first", false, 1, 5}, {"workers first", true, 0, 4}, {"spread", true, 0, 4},
+		{"leader first", false, 4, 5}, {"workers first", false, 1, 5}, {"workers first", true, 0, 4}, {"spread", true, 0, 4}, {"", false, 3, 5},
 	} {
 		t.Run(fmt.Sprintf("%s, exempt %v", c.placement, c.exempt), func(t *testing.T) {
 			checkGoroutineLeaks(t)

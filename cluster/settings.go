@@ -34,11 +34,11 @@ type Settings struct {
 	// one attempt may begin too early. Defaults to no bounds.
 	ActivityRates map[string]Rate
 	// ActivityPlacement says where an attempt of an activity begins if several nodes and workers
-	// (of [Dial], with DialConfig.Definitions) have a free slot for it: "leader first", "spread" or
-	// "workers first". With "leader first", the leader's node uses all its slots first, and further
-	// attempts begin where the smallest share of the slots is in use. With "spread", it uses only
-	// an eighth of its slots first. With "workers first", nodes run only what no worker has a free
-	// slot for. See also Config.LeaderExempt. Defaults to "leader first".
+	// (of [Dial], with DialConfig.Definitions) have a free slot for it: "spread", "leader first" or
+	// "workers first". With "spread", the leader's node uses an eighth of its slots first, and
+	// further attempts begin where the smallest share of the slots is in use. With "leader first",
+	// it uses all its slots first. With "workers first", nodes run only what no worker has a free
+	// slot for. See also Config.LeaderExempt. Defaults to "spread".
 	ActivityPlacement string
 	// Limits bounds each instance.
 	Limits Limits
@@ -139,10 +139,14 @@ const (
 
 // placements are the values of Settings.ActivityPlacement.
 var placements = map[string]activity.Placement{
-	"": activity.LeaderFirst, placementDefault: activity.LeaderFirst, "spread": activity.Spread, "workers first": activity.WorkersFirst,
+	"": activity.Spread, placementDefault: activity.Spread, placementUnrecorded: activity.LeaderFirst, "workers first": activity.WorkersFirst,
 }
 
-const placementDefault = "leader first"
+const (
+	placementDefault = "spread"
+	// placementUnrecorded is that of clusters that were founded before the setting existed.
+	placementUnrecorded = "leader first"
+)
 
 // errSettingsVersion means that other settings were recorded since the client read them. Nothing
 // was changed.
@@ -365,7 +369,7 @@ func settingsOf(m *journalpb.Settings) Settings {
 		ActivityRates: make(map[string]Rate, len(m.ActivityRates)),
 		Voters:        cmp.Or(int(m.Voters), votersDefault), ReplaceVoterAfter: cmp.Or(time.Duration(m.ReplaceVoterAfter), replaceVoterDefault),
 		// "" in settings that a build recorded before there was a choice.
-		ActivityPlacement:     cmp.Or(m.ActivityPlacement, placementDefault),
+		ActivityPlacement:     cmp.Or(m.ActivityPlacement, placementUnrecorded),
 		FinalizeProtocolAfter: cmp.Or(time.Duration(m.FinalizeProtocolAfter), finalizeProtocolDefault),
 	}
 	for _, rate := range m.ActivityRates {
