@@ -13,8 +13,8 @@
 //     with everything that was acknowledged before Write was called: no partition has an effect of
 //     a message of another one that lacks the message (Chandy and Lamport, "Distributed Snapshots",
 //     1985).
-//  2. Nothing is stopped meanwhile. The files come from one node, by default one that leads
-//     nothing.
+//  2. Nothing is stopped meanwhile. The files come from one node: by default one that leads
+//     nothing, for an incremental backup that of its base, even if it leads by then.
 //  3. Every file has a checksum, and so has the stream. Restore uses nothing that does not match.
 //  4. Restore writes a directory as a whole or not at all. The restored cluster has the same IDs,
 //     histories, settings, timers and schedules. Its cluster time continues as after an outage
