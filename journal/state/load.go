@@ -8,8 +8,8 @@ import (
 )
 
 // loadAndLock locks the machine once everything that a command needs is in memory or known not to
-// exist. It reads without the lock, so that no reader waits for the disk. After an error the machine
-// is not locked.
+// exist. It reads without the lock, so that no reader waits for the disk. After an error it has not
+// locked the machine.
 func (m *Machine) loadAndLock(c *command) error {
 	if m.store == nil {
 		m.mu.Lock()
