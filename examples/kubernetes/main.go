@@ -1,6 +1,6 @@
 // Command kubernetes is an application in two kinds of pods: the nodes of a cluster in a
-// StatefulSet, and programs without a disk, which take orders, in a Deployment. tenuto.yaml has
-// both, and what each line is for.
+// StatefulSet, and programs without a disk, which take orders and run activities, in a Deployment.
+// tenuto.yaml has both, and what each line is for.
 //
 // # When to use it
 //
@@ -13,6 +13,9 @@
 //     cluster.
 //   - They advertise the addresses of their pods. When all pods move at once, all addresses change.
 //   - Settings.ReplaceLostAfter makes a pod that has lost its disk come back by itself.
+//   - Settings.ActivityPlacement makes the workers run the activities; the nodes run what no worker
+//     has a free slot for.
+//   - How to scale the StatefulSet down and up again: see replicas in tenuto.yaml.
 //   - The probes are served from before the start of the node until after its end.
 //   - SIGTERM hands leadership over before the node stops.
 //
@@ -43,7 +46,8 @@ import (
 // options are the flags of the command.
 type options struct {
 	worker                      bool
-	id, listen, advertise, dir  string
+	id, zone                    string
+	listen, advertise, dir      string
 	found                       int
 	replaceAfter                time.Duration
 	cert, key, authorities      string
@@ -66,8 +70,9 @@ func main() {
 // flags defines the flags of the command, and returns where their values are.
 func flags(set *flag.FlagSet) *options {
 	o := new(options)
-	set.BoolVar(&o.worker, "worker", false, "be a program without a disk, which takes orders")
-	set.StringVar(&o.id, "id", "", "`ID` of this node, ending in its number: the name of the pod")
+	set.BoolVar(&o.worker, "worker", false, "be a program without a disk, which takes orders and runs activities")
+	set.StringVar(&o.id, "id", "", "`ID` of this node, ending in its number, or name of this worker: the name of the pod")
+	set.StringVar(&o.zone, "zone", "", "`zone` of this node, such as a data center: votes are spread over zones")
 	set.StringVar(&o.listen, "listen", ":7000", "`address` for nodes and clients")
 	set.StringVar(&o.advertise, "advertise", "", "`address` at which others reach this node")
 	set.StringVar(&o.dir, "dir", "/var/lib/tenuto", "`directory` of the journal")
@@ -121,11 +126,16 @@ func (o options) keys() cluster.KeySource {
 // runNode runs a node until ctx ends or the node fails.
 func runNode(ctx context.Context, o options, p *probes) error {
 	node, err := cluster.Start(ctx, cluster.Config{
-		NodeID: o.id, Listen: o.listen, Advertise: o.advertise, Dir: o.dir, TLS: o.keys(),
-		Discover:    o.discover(),
-		Found:       o.found,
-		Settings:    cluster.Settings{ReplaceLostAfter: o.replaceAfter},
-		Definitions: definitions(),
+		NodeID: o.id, Zone: o.zone, Listen: o.listen, Advertise: o.advertise, Dir: o.dir, TLS: o.keys(),
+		Discover: o.discover(),
+		Found:    o.found,
+		Settings: cluster.Settings{
+			ReplaceLostAfter: o.replaceAfter,
+			// There may be any number of workers, so the activities are theirs: by default they
+			// would get only those for which the leader's node has no slot.
+			ActivityPlacement: "workers first",
+		},
+		Definitions: definitions(o.id),
 	})
 	if err != nil {
 		return ended(ctx, err)
@@ -145,11 +155,12 @@ func (o options) dialConfig() cluster.DialConfig {
 	return cluster.DialConfig{
 		TLS:         o.keys(),
 		Discover:    o.discover(),
-		Definitions: definitions(),
+		WorkerName:  o.id,
+		Definitions: definitions(o.id),
 	}
 }
 
-// runWorker takes orders until ctx ends.
+// runWorker takes orders and runs activities until ctx ends.
 func runWorker(ctx context.Context, o options, p *probes) error {
 	var client *cluster.Client
 	for client == nil { // the nodes may be starting

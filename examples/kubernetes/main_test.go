@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/operate"
 	"github.com/tenuto-dev/tenuto/internal/dnstest"
 )
 
@@ -56,7 +58,7 @@ type deployment struct {
 	port    string
 	network string // the first three bytes of all addresses
 	dirs    []string
-	hosts   []string // by pod
+	hosts   []string // by pod; "" for one that the StatefulSet does not have now
 	pods    []*exec.Cmd
 	next    int // number of the next host
 	orders  []string
@@ -102,9 +104,17 @@ func (d *deployment) publish() {
 
 func (d *deployment) at(i int) string { return net.JoinHostPort(d.hosts[i], d.port) }
 
+// zone returns the value of -zone of a pod. The machine of every other pod has no zone.
+func (d *deployment) zone(i int) string {
+	if i%2 == 1 {
+		return ""
+	}
+	return fmt.Sprint("zone-", i)
+}
+
 func (d *deployment) start(i int) {
 	d.t.Helper()
-	arguments := []string{"-id", fmt.Sprint("tenuto-", i), "-dir", d.dirs[i], "-listen", d.at(i), "-advertise", d.at(i),
+	arguments := []string{"-id", fmt.Sprint("tenuto-", i), "-zone=" + d.zone(i), "-dir", d.dirs[i], "-listen", d.at(i), "-advertise", d.at(i),
 		"-port", d.port, "-resolver", d.dns.Address(), "-probes", d.hosts[i] + ":0", "-replace-after", "5s"}
 	if d.secret != nil {
 		arguments = append(arguments, d.secret.arguments(fmt.Sprint("tenuto-", i))...)
@@ -148,6 +158,7 @@ func (d *deployment) dial() *cluster.Client {
 	defer cancel()
 	config := o.dialConfig()
 	config.CallTimeout = waitMax
+	config.Definitions = nil // not a worker
 	client, err := cluster.Dial(ctx, config)
 	if err != nil {
 		d.t.Fatal(err)
@@ -156,8 +167,8 @@ func (d *deployment) dial() *cluster.Client {
 	return client
 }
 
-// awaitMembers waits until all pods have a vote, with their present addresses, and answer. It
-// returns the identities of their directories.
+// awaitMembers waits until all pods have a vote, with their present addresses and zones, and
+// answer. It returns the identities of their directories.
 func (d *deployment) awaitMembers(client *cluster.Client) (identities []string) {
 	d.t.Helper()
 	var last string
@@ -165,7 +176,7 @@ func (d *deployment) awaitMembers(client *cluster.Client) (identities []string) 
 		members, err := client.Members(d.t.Context())
 		last, identities = fmt.Sprintf("%+v, %v", members, err), nil
 		for i, m := range members {
-			if i >= len(d.hosts) || m.Address != d.at(i) || !m.Voter || m.Liveness != cluster.MemberAlive {
+			if i >= len(d.hosts) || m.Address != d.at(i) || m.Zone != d.zone(i) || !m.Voter || m.Liveness != cluster.MemberAlive {
 				return false
 			}
 			identities = append(identities, m.Identity)
@@ -187,15 +198,28 @@ func (d *deployment) order(client *cluster.Client) {
 	d.orders = append(d.orders, id)
 }
 
-// checkOrders waits for all accepted orders.
+// resultPattern matches the result of an order: the order, and the pods that ran its activities.
+var resultPattern = regexp.MustCompile(`^book for (\S+), reserved by (\S+), shipped by (\S+)$`)
+
+// await waits for the end of an accepted order, and returns the pods that ran its activities.
+func (d *deployment) await(client *cluster.Client, id string) (reserved, shipped string) {
+	d.t.Helper()
+	ctx, cancel := context.WithTimeout(d.t.Context(), waitMax)
+	defer cancel()
+	got, err := cluster.Call(ctx, client, Fulfill, id, Order{id, "book"}, cluster.Attach())
+	parts := resultPattern.FindStringSubmatch(got)
+	if err != nil || parts == nil || parts[1] != id {
+		d.t.Fatalf("%s: %q, %v", id, got, err)
+	}
+	return parts[2], parts[3]
+}
+
+// checkOrders waits for all accepted orders. Nodes have run their activities: there are no workers.
 func (d *deployment) checkOrders(client *cluster.Client) {
 	d.t.Helper()
 	for _, id := range d.orders {
-		ctx, cancel := context.WithTimeout(d.t.Context(), waitMax)
-		got, err := cluster.Call(ctx, client, Fulfill, id, Order{id, "book"}, cluster.Attach())
-		cancel()
-		if want := "shipped book for " + id; err != nil || got != want {
-			d.t.Errorf("%s: %q, %v", id, got, err)
+		if reserved, shipped := d.await(client, id); !strings.HasPrefix(reserved, "tenuto-") || !strings.HasPrefix(shipped, "tenuto-") {
+			d.t.Errorf("%s was reserved by %s and shipped by %s", id, reserved, shipped)
 		}
 	}
 }
@@ -266,12 +290,75 @@ func TestPods_MoveAndLoseDisk(t *testing.T) {
 	d.checkOrders(client)
 }
 
-// A worker finds the nodes, is ready then, and takes orders.
-func TestWorker_TakesOrders(t *testing.T) {
+// A StatefulSet of five is scaled down to three, and up again. Meanwhile the three survive the loss
+// of one, and the disk of a pod that is not there is deleted.
+func TestPods_ScaleDownAndUp(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t, 5)
+	for i := range d.pods {
+		d.start(i)
+	}
+	client := d.dial()
+	d.awaitMembers(client)
+	d.order(client)
+	for i := 4; i >= 3; i-- {
+		d.setRole(client, i, operate.RoleStandby)
+	}
+	d.awaitVoters(client, 0, 1, 2)
+	for i := 4; i >= 3; i-- {
+		d.end(i, syscall.SIGTERM)
+		d.hosts[i] = ""
+	}
+	d.publish()
+	d.end(2, syscall.SIGKILL)
+	d.order(client) // two of three voters; with five voters, they would be no majority
+	d.move(2)
+	d.start(2)
+
+	if err := os.RemoveAll(d.dirs[4]); err != nil {
+		t.Fatal(err)
+	}
+	for i := 3; i <= 4; i++ {
+		d.move(i)
+		d.start(i)
+		d.setRole(client, i, operate.RoleAuto)
+	}
+	d.awaitMembers(client)
+	d.order(client)
+	d.checkOrders(client)
+}
+
+func (d *deployment) setRole(client *cluster.Client, i int, role string) {
+	d.t.Helper()
+	ctx, cancel := context.WithTimeout(d.t.Context(), waitMax)
+	defer cancel()
+	if err := operate.SetRole(ctx, client, fmt.Sprint("tenuto-", i), role, "scaling"); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// awaitVoters waits until exactly these pods have a vote.
+func (d *deployment) awaitVoters(client *cluster.Client, pods ...int) {
+	d.t.Helper()
+	eventually(d.t, func() string { return fmt.Sprint("exactly these vote: ", pods) }, func() bool {
+		members, err := client.Members(d.t.Context())
+		var voters []int
+		for i, m := range members {
+			if m.Voter {
+				voters = append(voters, i)
+			}
+		}
+		return err == nil && slices.Equal(voters, pods)
+	})
+}
+
+// A worker finds the nodes, is ready then, takes orders, and runs their activities. The nodes run
+// them again after its end.
+func TestWorker_TakesOrdersAndRunsActivities(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t, 3)
 	probesAt, ordersAt := d.hosts[0]+":"+freePort(t), d.hosts[0]+":"+freePort(t)
-	worker := d.run("-worker", "-port", d.port, "-resolver", d.dns.Address(), "-probes", probesAt, "-orders", ordersAt)
+	worker := d.run("-worker", "-id", "worker-0", "-port", d.port, "-resolver", d.dns.Address(), "-probes", probesAt, "-orders", ordersAt)
 	t.Cleanup(func() { _ = worker.Process.Kill() })
 	status := func(path string) int {
 		response, err := http.Get("http://" + probesAt + path)
@@ -289,20 +376,36 @@ func TestWorker_TakesOrders(t *testing.T) {
 		d.start(i)
 	}
 	eventually(t, func() string { return "the worker is ready" }, func() bool { return status("/readyz") == 200 })
-	body, _ := json.Marshal(Order{"order-0", "book"})
-	for range 2 { // a repeated request starts nothing
-		response, err := http.Post("http://"+ordersAt+"/orders", "application/json", bytes.NewReader(body))
-		if err != nil || response.StatusCode != http.StatusAccepted {
-			t.Fatalf("an order: %+v, %v", response, err)
+	client, orders := d.dial(), 0
+	var reserved, shipped string
+	eventually(t, func() string {
+		return fmt.Sprintf("the worker runs both activities of an order; %d orders, the last reserved by %s, shipped by %s", orders, reserved, shipped)
+	}, func() bool {
+		id := fmt.Sprint("posted-", orders)
+		orders++
+		for range 2 { // a repeated request starts nothing
+			post(t, "http://"+ordersAt+"/orders", Order{id, "book"})
 		}
-		_ = response.Body.Close()
-	}
-	d.orders = append(d.orders, "order-0")
-	d.checkOrders(d.dial())
+		reserved, shipped = d.await(client, id)
+		return reserved == "worker-0" && shipped == "worker-0"
+	})
 	_ = worker.Process.Signal(syscall.SIGTERM)
 	if err := worker.Wait(); err != nil {
 		t.Errorf("the worker after SIGTERM: %v", err)
 	}
+	d.order(client)
+	d.checkOrders(client)
+}
+
+// post sends an order, which must be accepted.
+func post(t *testing.T, url string, order Order) {
+	t.Helper()
+	body, _ := json.Marshal(order)
+	response, err := http.Post(url, "application/json", bytes.NewReader(body))
+	if err != nil || response.StatusCode != http.StatusAccepted {
+		t.Fatalf("an order: %+v, %v", response, err)
+	}
+	_ = response.Body.Close()
 }
 
 func freePort(t *testing.T) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -24,16 +25,22 @@ var (
 	Fulfill = replay.Orchestration[Order, string]("fulfill")
 )
 
+// A pod runs activities. Their results have its name.
+type pod string
+
 // definitions returns the code of the application.
-func definitions() []replay.Definition {
-	return []replay.Definition{Reserve.Bind(reserve), Ship.Bind(ship), Fulfill.Bind(fulfill)}
+func definitions(name string) []replay.Definition {
+	p := pod(name)
+	return []replay.Definition{Reserve.Bind(p.reserve), Ship.Bind(p.ship), Fulfill.Bind(fulfill)}
 }
 
-func reserve(_ context.Context, order Order) (string, error) {
-	return order.Item + " for " + order.ID, nil
+func (p pod) reserve(_ context.Context, order Order) (string, error) {
+	return fmt.Sprintf("%s for %s, reserved by %s", order.Item, order.ID, p), nil
 }
 
-func ship(_ context.Context, reserved string) (string, error) { return "shipped " + reserved, nil }
+func (p pod) ship(_ context.Context, reserved string) (string, error) {
+	return fmt.Sprintf("%s, shipped by %s", reserved, p), nil
+}
 
 // fulfill reserves what was ordered, and ships it a little later.
 func fulfill(ctx *replay.Context, order Order) (string, error) {

@@ -23,6 +23,7 @@ const usage = `Usage:
   -replace-after time
   -service name
   -worker
+  -zone zone
 `
 
 // The manifests of the example are accepted, and mistakes in them are found.
