@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/cluster/discovery"
+	"github.com/tenuto-dev/tenuto/internal/dnstest"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -38,6 +42,7 @@ func (p *phoneBook) discover(context.Context) ([]string, error) {
 type discoveringCluster struct {
 	t       *testing.T
 	book    *phoneBook
+	tell    func(addresses ...string) // what publish calls
 	configs []Config
 	nodes   []*Node // nil: stopped
 }
@@ -45,6 +50,7 @@ type discoveringCluster struct {
 func newDiscoveringCluster(t *testing.T, nodes, found int, secure bool) *discoveringCluster {
 	skipIfShort(t)
 	d := &discoveringCluster{t: t, book: new(phoneBook), nodes: make([]*Node, nodes)}
+	d.tell = d.book.set
 	authority := newAuthority(t)
 	for i := range nodes {
 		config := Config{
@@ -66,7 +72,15 @@ func (d *discoveringCluster) publish() {
 	for _, config := range d.configs {
 		addresses = append(addresses, config.Listen)
 	}
-	d.book.set(addresses...)
+	d.tell(addresses...)
+}
+
+// discoverWith makes the nodes discover each other by other means than the book.
+func (d *discoveringCluster) discoverWith(discover discovery.Func, tell func(addresses ...string)) {
+	for i := range d.configs {
+		d.configs[i].Discover = discover
+	}
+	d.tell = tell
 }
 
 func (d *discoveringCluster) start(nodes ...int) {
@@ -172,6 +186,61 @@ func TestDiscover_FoundsOneCluster(t *testing.T) {
 			<-joined
 			d.awaitMembers()
 			d.call(3, "first")
+		})
+	}
+}
+
+// srvRecords returns SRV records of a DNS server, whose targets have the same name and other ports.
+func srvRecords(t *testing.T) (discover discovery.Func, tell func(addresses ...string)) {
+	server := dnstest.Start(t)
+	resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "udp", server.Address())
+	}}
+	return discovery.SRV("tenuto", "tcp", "tenuto.test.", resolver), func(addresses ...string) {
+		var targets []string
+		for _, address := range addresses {
+			targets = append(targets, strings.Replace(address, "127.0.0.1:", "localhost:", 1))
+		}
+		server.SetTargets(targets...)
+	}
+}
+
+// addressFile returns a file of addresses, which does not exist at first.
+func addressFile(t *testing.T) (discover discovery.Func, tell func(addresses ...string)) {
+	path := filepath.Join(t.TempDir(), "nodes")
+	return discovery.File(path), func(addresses ...string) {
+		if err := os.WriteFile(path+".new", []byte(strings.Join(addresses, "\n")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Nodes find each other by SRV records and by a file: for the founding, and after all addresses
+// have changed. At their first start, there are no records, and no file.
+func TestDiscover_BySRVAndFile(t *testing.T) {
+	t.Parallel()
+	for name, source := range map[string]func(*testing.T) (discovery.Func, func(...string)){"SRV": srvRecords, "file": addressFile} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDiscoveringCluster(t, 4, 3, true)
+			d.discoverWith(source(t))
+			d.start(0, 1, 2)
+			d.expectNotFounded("nothing is published")
+			d.publish()
+			d.start(3) // returns when it is a member
+			d.awaitMembers()
+			d.call(3, "first")
+			d.stop(0, 1, 2, 3)
+			for i := range d.configs {
+				d.configs[i].Listen = loopbackAddress(t)
+			}
+			d.publish()
+			d.start(3, 2, 1, 0)
+			d.awaitMembers()
+			d.call(0, "second")
 		})
 	}
 }

@@ -142,6 +142,7 @@ func TestDNS_IsBoundedInTime(t *testing.T) {
 func TestFunctions_AskDNSServer(t *testing.T) {
 	server := dnstest.Start(t)
 	server.Set("10.0.0.1", "10.0.0.2")
+	server.SetTargets("t-1.tenuto.test:7401", "t-0.tenuto.test:7400")
 	resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "udp", server.Address())
 	}}

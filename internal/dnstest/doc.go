@@ -2,8 +2,8 @@
 //
 // # Guarantees
 //
-// An answer has the records of the last call of [Server.Set] that returned before the question
-// came.
+// An answer has the records of the last calls of [Server.Set] and [Server.SetTargets] that returned
+// before the question came.
 //
 // # What may not be assumed
 //

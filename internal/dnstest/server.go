@@ -2,9 +2,10 @@ package dnstest
 
 import (
 	"encoding/binary"
-	"fmt"
 	"net"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -14,18 +15,17 @@ const (
 	typeSRV = 33
 )
 
-// srvPort is the port in the first SRV record. Each further record has the next port.
-const srvPort = 7400
-
 // headerBytes is the length of the header of a message.
 const headerBytes = 12
 
-// A Server answers questions for A records with its addresses, and for SRV records with one target
-// for each of them: t-0.tenuto.test at port 7400, and so on.
+// A Server answers questions for A records with its addresses, and for SRV records with its
+// targets.
 type Server struct {
-	conn  net.PacketConn
-	hosts chan []string // holds the addresses
+	conn    net.PacketConn
+	records chan records // holds them
 }
+
+type records struct{ hosts, targets []string }
 
 // Start starts a server on loopback, until the end of the test.
 func Start(t testing.TB) *Server {
@@ -34,8 +34,8 @@ func Start(t testing.TB) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{conn, make(chan []string, 1)}
-	s.hosts <- nil
+	s := &Server{conn, make(chan records, 1)}
+	s.records <- records{}
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
@@ -53,8 +53,16 @@ func (s *Server) Address() string { return s.conn.LocalAddr().String() }
 
 // Set replaces the addresses. They must be of IPv4.
 func (s *Server) Set(hosts ...string) {
-	<-s.hosts
-	s.hosts <- hosts
+	r := <-s.records
+	r.hosts = hosts
+	s.records <- r
+}
+
+// SetTargets replaces the targets of the SRV records, name:port.
+func (s *Server) SetTargets(targets ...string) {
+	r := <-s.records
+	r.targets = targets
+	s.records <- r
 }
 
 // serve answers until the connection is closed.
@@ -73,8 +81,6 @@ func (s *Server) serve() {
 
 // answer returns the answer to a query with one question; nil if it is malformed.
 func (s *Server) answer(query []byte) []byte {
-	hosts := <-s.hosts
-	s.hosts <- hosts
 	end := headerBytes
 	for end < len(query) && query[end] != 0 {
 		end += 1 + int(query[end])
@@ -85,25 +91,42 @@ func (s *Server) answer(query []byte) []byte {
 	}
 	kind := binary.BigEndian.Uint16(query[end-4:])
 	message := slices.Clone(query[:end])
-	count := uint16(0)
-	for i, host := range hosts {
-		var data []byte
-		switch kind {
-		case typeA:
-			data = net.ParseIP(host).To4()
-		case typeSRV:
-			data = binary.BigEndian.AppendUint16([]byte{0, 0, 0, 0}, uint16(srvPort+i))
-			data = append(data, fmt.Sprintf("\x03t-%d\x06tenuto\x04test\x00", i)...)
-		}
-		if data != nil {
-			message = appendRecord(message, kind, data)
-			count++
-		}
+	all := s.dataOf(kind)
+	for _, data := range all {
+		message = appendRecord(message, kind, data)
 	}
 	copy(message[2:], []byte{0x84, 0}) // an authoritative answer
-	binary.BigEndian.PutUint16(message[6:], count)
+	binary.BigEndian.PutUint16(message[6:], uint16(len(all)))
 	clear(message[8:headerBytes])
 	return message
+}
+
+// dataOf returns the data of each record of a type.
+func (s *Server) dataOf(kind uint16) (all [][]byte) {
+	r := <-s.records
+	s.records <- r
+	switch kind {
+	case typeA:
+		for _, host := range r.hosts {
+			all = append(all, net.ParseIP(host).To4())
+		}
+	case typeSRV:
+		for _, target := range r.targets {
+			all = append(all, encodeTarget(target))
+		}
+	}
+	return all
+}
+
+// encodeTarget returns the data of an SRV record of priority and weight 0.
+func encodeTarget(target string) []byte {
+	name, text, _ := strings.Cut(target, ":")
+	port, _ := strconv.ParseUint(text, 10, 16)
+	data := binary.BigEndian.AppendUint16([]byte{0, 0, 0, 0}, uint16(port))
+	for label := range strings.SplitSeq(name, ".") {
+		data = append(append(data, byte(len(label))), label...)
+	}
+	return append(data, 0)
 }
 
 // appendRecord appends a record of the name in the question, of class IN, valid for a second.
