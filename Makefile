@@ -148,13 +148,17 @@ rules: # Parse the alerting rules and the Grafana dashboard as Prometheus does
 	@go -C internal/tools/rulecheck run . '$(CURDIR)/cluster/docs/alerts.yaml' '$(CURDIR)/cluster/docs/grafana.json'
 
 .PHONY: manifests
-manifests: # Decode the manifests of examples/kubernetes as Kubernetes does, and check that they fit together
+manifests: # Check the manifests of examples/kubernetes with Kubernetes' types and schemas, and that they fit together
 	@echo '== manifestcheck'
-	@go -C internal/tools/manifestcheck vet .
-	@go -C internal/tools/manifestcheck test .
+	@go -C internal/tools/manifestcheck vet ./...
+	@go -C internal/tools/manifestcheck test ./...
 	@mkdir -p .bin
 	@go run ./examples/kubernetes -h 2>.bin/kubernetes-flags
 	@go -C internal/tools/manifestcheck run . '$(CURDIR)/examples/kubernetes/tenuto.yaml' '$(CURDIR)/.bin/kubernetes-flags'
+
+.PHONY: schemas
+schemas: # Take schema.json of manifestcheck from the module k8s.io/kubernetes, of the release in its go.mod
+	go -C internal/tools/manifestcheck run ./reduce schema.json
 
 .PHONY: peers
 peers: # Run go vet and go build on bench/peers (minutes the first time)

@@ -5,8 +5,10 @@
 //	manifestcheck manifests.yaml flags.txt
 //
 // Objects are decoded strictly into the types of the Kubernetes API: unknown, repeated and
-// misspelled fields fail, and so do values of another type. flags.txt is what the program prints
-// for -h.
+// misspelled fields fail, and so do values of another type. Then they are validated with the
+// OpenAPI schemas of the API in schema.json: required fields that are missing and values that an
+// enumeration does not have fail. Rules that are in neither, such as those between two fields, are
+// checked only as far as the code below has them. flags.txt is what the program prints for -h.
 package main
 
 import (
@@ -14,6 +16,7 @@ import (
 	"log"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -50,6 +53,7 @@ func main() {
 
 // manifests are the objects of a file, by kind.
 type manifests struct {
+	schemas      *schemas
 	services     []*corev1.Service
 	statefulSets []*appsv1.StatefulSet
 	deployments  []*appsv1.Deployment
@@ -67,7 +71,11 @@ type pod struct {
 
 // check returns how many objects a file has, and what is wrong with them.
 func check(content []byte, usage string) (count int, errs []error) {
-	m := new(manifests)
+	s, err := loadSchemas()
+	if err != nil {
+		return 0, []error{err}
+	}
+	m := &manifests{schemas: s}
 	for _, document := range regexp.MustCompile(`(?m)^---\s*$`).Split(string(content), -1) {
 		if err := m.decode([]byte(document)); err != nil {
 			errs = append(errs, err)
@@ -95,7 +103,7 @@ func (m *manifests) decode(document []byte) error {
 		return err
 	}
 	owner := kind.Kind + " " + kind.Name
-	var object any
+	var object model
 	switch kind.APIVersion + " " + kind.Kind {
 	case "v1 Service":
 		m.services = append(m.services, new(corev1.Service))
@@ -119,6 +127,9 @@ func (m *manifests) decode(document []byte) error {
 		return fmt.Errorf("%s: name: %s", owner, strings.Join(wrong, ", "))
 	}
 	if err := yaml.UnmarshalStrict(document, object); err != nil {
+		return fmt.Errorf("%s: %w", owner, err)
+	}
+	if err := m.schemas.validate(document, object); err != nil {
 		return fmt.Errorf("%s: %w", owner, err)
 	}
 	switch o := object.(type) {
@@ -242,6 +253,7 @@ func (m *manifests) checkReferences(report reporter) {
 		if s.Spec.PodManagementPolicy != appsv1.ParallelPodManagement {
 			report(owner, "podManagementPolicy must be Parallel")
 		}
+		checkRetention(owner, s.Spec.PersistentVolumeClaimRetentionPolicy, report)
 		m.expectOwn(owner, s.Spec.Selector, &s.Spec.Template, report)
 	}
 	for _, d := range m.deployments {
@@ -268,6 +280,18 @@ func (m *manifests) checkReferences(report reporter) {
 				}
 			}
 		}
+	}
+}
+
+// checkRetention reports values that whenDeleted and whenScaled do not have. The schemas have no
+// enumeration of them.
+func checkRetention(owner string, p *appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy, report reporter) {
+	if p == nil {
+		return
+	}
+	allowed := []appsv1.PersistentVolumeClaimRetentionPolicyType{"", appsv1.RetainPersistentVolumeClaimRetentionPolicyType, appsv1.DeletePersistentVolumeClaimRetentionPolicyType}
+	if !slices.Contains(allowed, p.WhenDeleted) || !slices.Contains(allowed, p.WhenScaled) {
+		report(owner, "persistentVolumeClaimRetentionPolicy: whenDeleted and whenScaled must be Retain or Delete")
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -53,6 +54,24 @@ func TestCheck_FindsMistakes(t *testing.T) {
 		{"kind: StatefulSet", "kind: StatefulSets", "unknown kind"},
 		{"limits: {memory: 2Gi}", "limits: {memory: 2Mi}", "below what it requests"},
 		{"{port: tenuto, protocol: TCP}", "{port: raft, protocol: TCP}", "has no port"},
+		// Values that an enumeration does not have.
+		{"whenUnsatisfiable: ScheduleAnyway", "whenUnsatisfiable: Never", "'DoNotSchedule', 'ScheduleAnyway'"},
+		{"accessModes: [ReadWriteOncePod]", "accessModes: [Foo]", "'ReadWriteOncePod'"},
+		{"policyTypes: [Ingress]", "policyTypes: [X]", "'Egress', 'Ingress'"},
+		{"type: RollingUpdate # one pod", "type: RollingUpdat # one pod", "'OnDelete', 'Recreate', 'RollingUpdate'"},
+		{"type: RollingUpdate # new pods", "type: Recrate # new pods", "'Recreate', 'RollingUpdate'"},
+		{"seccompProfile: {type: RuntimeDefault}", "seccompProfile: {type: X}", "'RuntimeDefault'"},
+		{"podManagementPolicy: Parallel", "podManagementPolicy: Paralel", "'OrderedReady', 'Parallel'"},
+		{"unhealthyPodEvictionPolicy: AlwaysAllow", "unhealthyPodEvictionPolicy: Always", "'AlwaysAllow'"},
+		{"protocol: TCP", "protocol: TPC", "'TCP'"},
+		{"whenScaled: Retain", "whenScaled: Keep", "Retain"},
+		// Required fields that are missing.
+		{"seccompProfile: {type: RuntimeDefault}", "seccompProfile: {}", "missing property 'type'"},
+		{"maxSkew: 1", "# maxSkew: 1", "missing property 'maxSkew'"},
+		{"- name: POD_NAME\n              valueFrom", "- valueFrom", "missing property 'name'"},
+		{"{path: /healthz, port: probes}", "{path: /healthz}", "missing property 'port'"},
+		{", mountPath: /var/lib/tenuto}", "}", "missing property 'mountPath'"},
+		{"{name: probes, containerPort: 8080}", "{name: probes}", "missing property 'containerPort'"},
 	} {
 		broken := strings.Replace(string(content), mistake.from, mistake.to, 1)
 		if broken == string(content) {
@@ -61,5 +80,19 @@ func TestCheck_FindsMistakes(t *testing.T) {
 		if _, errs := check([]byte(broken), usage); !strings.Contains(fmt.Sprint(errs), mistake.want) {
 			t.Errorf("%s: %v; want %q", mistake.to, errs, mistake.want)
 		}
+	}
+}
+
+// The schemas are of the release that the types are of: v0.N.P of k8s.io/api is of Kubernetes
+// 1.N.P. After a change of the version in go.mod, "make schemas" takes them again.
+func TestSchemas_AreOfReleaseOfTypes(t *testing.T) {
+	module, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	types := regexp.MustCompile(`k8s\.io/api v0\.(\S+)`).FindSubmatch(module)
+	schemas := regexp.MustCompile(`k8s\.io/kubernetes v1\.(\S+) h1:`).FindSubmatch(schemaFile)
+	if types == nil || schemas == nil || string(types[1]) != string(schemas[1]) {
+		t.Errorf("types of %q, schemas of %q", types, schemas)
 	}
 }
