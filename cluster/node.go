@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,6 +115,7 @@ func Start(ctx context.Context, config Config) (*Node, error) {
 	}
 	if overrides, ok := harness.FromContext(ctx); ok {
 		config.harness = overrides
+		config.protocol = cmp.Or(overrides.Protocol, config.protocol)
 	}
 	definitions := slices.Concat(ownDefinitions(), config.Definitions)
 	registry, err := engine.NewRegistry(definitions...)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -43,6 +45,10 @@ type nodeConfig struct {
 	Orders              int    // how many orders the application starts by itself, once
 }
 
+// buildProtocol is the variable with the newest protocol that the node speaks, if it is not that of
+// this module; see machine.addBuild.
+const buildProtocol = "TENUTO_TEST_BUILD_PROTOCOL"
+
 // clockFile is the file in the directory of a machine whose text is the error of its wall clock.
 const clockFile = "clock-error"
 
@@ -65,7 +71,8 @@ func runNode(encoded string) {
 	if c.Certs != "" {
 		keys = cluster.KeyFiles(filepath.Join(c.Certs, "node-"+c.NodeID+".crt"), filepath.Join(c.Certs, "node-"+c.NodeID+".key"), filepath.Join(c.Certs, "ca.crt"))
 	}
-	ctx := harness.NewContext(context.Background(), harness.Overrides{WallClock: wallClock})
+	protocol, _ := strconv.ParseUint(os.Getenv(buildProtocol), 10, 32) // usually there is none
+	ctx := harness.NewContext(context.Background(), harness.Overrides{WallClock: wallClock, Protocol: uint32(protocol)})
 	node, err := cluster.Start(ctx, cluster.Config{
 		NodeID: c.NodeID, Dir: c.Dir, Listen: c.Listen, Peers: c.Peers, Join: c.Join, ClusterID: c.ClusterID, TLS: keys,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
@@ -107,6 +114,7 @@ type machine struct {
 	t       *testing.T
 	dir     string
 	config  nodeConfig
+	program string // of the node; "": this one
 	process *exec.Cmd
 	ended   <-chan struct{}   // closed when the process has ended
 	names   *strings.Replacer // of the addresses in runbooks; nil: 10.0.0.1:7000 is this machine
@@ -127,13 +135,29 @@ func newMachines(t *testing.T, count int) []*machine {
 	return all
 }
 
+// addBuild writes a program in the directory of the machine whose nodes speak protocols up to that
+// one; 0: up to the newest of this module.
+func (m *machine) addBuild(name string, protocol uint32) {
+	m.t.Helper()
+	executable, err := os.Executable()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	script := fmt.Sprintf("#!/bin/sh\nexport %s=%d\nexec '%s'\n", buildProtocol, protocol, executable)
+	syscall.ForkLock.RLock() // a process that another test starts must not inherit the open file
+	defer syscall.ForkLock.RUnlock()
+	if err := os.WriteFile(filepath.Join(m.dir, name), []byte(script), 0o700); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
 func (m *machine) start() {
 	m.t.Helper()
 	encoded, err := json.Marshal(m.config)
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	m.process = exec.Command(os.Args[0])
+	m.process = exec.Command(cmp.Or(m.program, os.Args[0]))
 	m.process.Dir, m.process.Env = m.dir, append(os.Environ(), asNode+"="+string(encoded))
 	log, err := os.OpenFile(filepath.Join(m.dir, logFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

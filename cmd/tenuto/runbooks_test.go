@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/operate"
 )
 
 // These tests run the commands of runbooks.md to the letter. Addresses, and names of nodes where a
@@ -377,34 +378,123 @@ func TestRunbook_GrowFromOneToThree(t *testing.T) {
 	s.checkLogs()
 }
 
-func TestRunbook_Upgrade(t *testing.T) {
-	s := newSite(t, "Upgrade", 4, 3, 0)
-	executable, err := os.Executable()
+// An upgradedSite is a site whose machines have two builds of the application.
+type upgradedSite struct {
+	*site
+	client       *cluster.Client
+	older, newer uint32 // the newest protocols of the builds
+}
+
+// newUpgradedSite starts the old build on three machines. It speaks the newest protocol of this
+// module, which the commands of the runbook need, and the new build one more.
+func newUpgradedSite(t *testing.T) *upgradedSite {
+	t.Helper()
+	u := &upgradedSite{site: newSite(t, "Upgrade", 5, 3, 0)}
+	for _, m := range u.machines {
+		m.program = "./app"
+		m.addBuild("app", 0)
+	}
+	u.start(u.machines...)
+	u.client = u.dialAll()
+	awaitVoters(t, u.client, 3)
+	older, err := strconv.ParseUint(u.machines[0].startedProtocol(), 10, 32)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range s.machines {
-		for _, name := range []string{"app", "app.new"} {
-			if err := os.Symlink(executable, filepath.Join(m.dir, name)); err != nil {
-				t.Fatal(err)
-			}
+	u.older, u.newer = uint32(older), uint32(older)+1
+	for _, m := range u.machines {
+		m.addBuild("app.new", u.newer)
+	}
+	return u
+}
+
+// replace runs commands on a machine that change which build is there, and restarts the node, which
+// must become ready with a build of that protocol. The order is that of the runbook: commands for a
+// running node first, or after it has stopped.
+func (u *upgradedSite) replace(m *machine, running, stopped string, protocol uint32) {
+	u.t.Helper()
+	m.runFor(running)
+	m.stop()
+	m.runFor(stopped)
+	m.start()
+	expect(u.t, m.runFor(u.blocks[2]), "ok: true")
+	if got := m.startedProtocol(); got != fmt.Sprint(protocol) {
+		u.t.Fatalf("%s runs the build of protocol %s; want %d", m.config.NodeID, got, protocol)
+	}
+}
+
+// startedProtocol returns the newest protocol of the build that has started last, as it logs it.
+func (m *machine) startedProtocol() string {
+	m.t.Helper()
+	log := m.log()
+	_, line, _ := strings.Cut(log[max(strings.LastIndex(log, `msg="node started"`), 0):], " protocol=")
+	protocol, _, _ := strings.Cut(line, " ")
+	return protocol
+}
+
+// expectUsed checks which protocol the cluster uses.
+func (u *upgradedSite) expectUsed(protocol uint32) {
+	u.t.Helper()
+	if p, err := operate.GetProtocols(u.t.Context(), u.client); err != nil || p.Used != protocol {
+		u.t.Fatalf("the cluster uses protocol %d, %v; want %d", p.Used, err, protocol)
+	}
+}
+
+// expectNotFinalized waits until a new build leads, and checks that the upgrade cannot be finalized
+// because of one node.
+func (u *upgradedSite) expectNotFinalized(old *machine) {
+	u.t.Helper()
+	await(u.t, "the old build is named", func(ctx context.Context) bool {
+		_, err := operate.Finalize(ctx, u.client, "too early")
+		if err == nil { // the old build leads
+			_, _ = u.machines[0].try("tenuto drain " + old.config.NodeID)
 		}
+		var rejected *cluster.VersionError
+		return errors.As(err, &rejected) && rejected.Node == old.config.NodeID && rejected.Newest == u.older
+	})
+	u.expectUsed(u.older)
+}
+
+// expectRefused restarts a node with the old build, which must end with an error that names both
+// protocols, and then with the new one again.
+func (u *upgradedSite) expectRefused(m *machine) {
+	u.t.Helper()
+	m.stop()
+	before := len(m.log())
+	m.runFor(u.blocks[3])
+	m.start()
+	select {
+	case <-m.ended:
+	case <-time.After(time.Minute):
+		u.t.Fatalf("%s takes part", m.config.NodeID)
 	}
-	s.start(s.machines...)
-	client := s.dialAll()
-	awaitVoters(t, client, 3)
-	stop := keepOrdering(t, client)
-	s.machines[0].run(s.blocks[0])
-	expect(t, s.machines[0].run("tenuto verify before.backup"), "is intact")
-	for _, m := range s.machines {
-		m.runFor(s.blocks[1])
-		m.stop()
-		m.start()
-		expect(t, m.runFor(s.blocks[2]), "ok: true")
+	expect(u.t, m.log()[before:], fmt.Sprintf("protocol mismatch: %s speaks protocols %d to %d, but %d is required", m.config.NodeID, u.older-1, u.older, u.newer))
+	m.run("mv app.new app")
+	m.start()
+	expect(u.t, m.runFor(u.blocks[2]), "ok: true")
+}
+
+func TestRunbook_Upgrade(t *testing.T) {
+	u := newUpgradedSite(t)
+	stop := keepOrdering(t, u.client)
+	operator := u.machines[0]
+	operator.run(u.blocks[0])
+	expect(t, operator.run("tenuto verify before.backup"), "is intact")
+	for _, m := range u.machines {
+		u.replace(m, u.blocks[1], "", u.newer)
+		u.expectUsed(u.older)
 	}
-	expect(t, s.machines[0].run(s.blocks[3]), "the cluster uses protocol")
-	approve(t, client, stop())
-	s.checkLogs()
+	returned := u.machines[1]
+	u.replace(returned, "", u.blocks[3], u.older)
+	u.expectNotFinalized(returned)
+	u.replace(returned, u.blocks[1], "", u.newer)
+	u.expectUsed(u.older)
+	expect(t, operator.run(u.blocks[4]), fmt.Sprint("the cluster uses protocol ", u.newer))
+	u.expectUsed(u.newer)
+	ids := stop()
+	u.checkLogs()
+	u.expectRefused(u.machines[2])
+	approve(t, u.client, ids)
 }
 
 // A small disk is filled by another program.

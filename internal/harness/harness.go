@@ -16,6 +16,8 @@ type Overrides struct {
 	TrailingLogs      uint64
 	// HeartbeatTimeout is that of the journals, which elections follow.
 	HeartbeatTimeout time.Duration
+	// Protocol is the newest protocol that the node speaks, as if it ran an earlier or later build.
+	Protocol uint32
 	// CompareInterval is how often the replicas of a partition are compared.
 	CompareInterval time.Duration
 	// RepairStep is called after each step of a repair of a replica that this node has made, with
