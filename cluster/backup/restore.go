@@ -42,9 +42,9 @@ const restoringSuffix = ".restoring"
 
 // Restore writes the directory of the first node of a new cluster, from a full backup and the
 // incremental ones after it, in the order in which they were made. The cluster continues from the
-// last of them, or from an earlier point ([Target.Until]). Start the node with that directory and
-// without Config.Join; then start the other nodes with empty directories and Config.Join. With the
-// same node IDs as before, too: the restored cluster refuses their old directories.
+// last of them, or from an earlier point ([Target.Until]). Start the node with that directory; then
+// start the other nodes with empty directories and Config.Join. With the same node IDs as before,
+// too: the restored cluster refuses their old directories.
 //
 // The Info is that of the restored state. Restore needs room for all files that any of the backups
 // has. Errors: [ErrDamaged], also for bytes after the end of a backup; a [*replay.InvalidError] for

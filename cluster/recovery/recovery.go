@@ -96,9 +96,8 @@ type Target struct {
 }
 
 // Recover makes the directory of the first node of a new cluster from the directories of the
-// survivors. Start that node without Config.Join, and then the others, with empty directories and
-// Config.Join. Recover needs room for a copy of the state; on one file system, the copy is made of
-// hard links.
+// survivors. Start that node, and then the others with empty directories and Config.Join. Recover
+// needs room for a copy of the state; on one file system, the copy is made of hard links.
 //
 // Errors are those of [Inspect]; a [*replay.InvalidError] for an invalid Target, or if the survivor
 // is the only member of its cluster, which needs no recovery; cluster.ErrRemoved for the ID of a

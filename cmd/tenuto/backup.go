@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -267,10 +268,15 @@ func restoreBackup(flags *flag.FlagSet) action {
 		if err != nil {
 			return err
 		}
-		printMessage(s, fmt.Sprintf("%s is restored to %s, entry %d, from backup %s; start %s with it, without Config.Peers and Join",
-			to.Dir, info.Time.Local().Format("2006-01-02 15:04:05 MST"), info.Partitions[0].Index, info.ID, to.NodeID))
+		printMessage(s, fmt.Sprintf("%s is restored to %s, entry %d, from backup %s; %s",
+			to.Dir, info.Time.Local().Format("2006-01-02 15:04:05 MST"), info.Partitions[0].Index, info.ID, nextSteps(to.NodeID)))
 		return nil
 	}
+}
+
+// nextSteps says what to do with the directory of the first node of a new cluster.
+func nextSteps(node string) string {
+	return fmt.Sprintf("start %s with it, then the other nodes with empty directories and Config.Join", node)
 }
 
 func recoverCluster(flags *flag.FlagSet) action {
@@ -298,7 +304,8 @@ func recoverCluster(flags *flag.FlagSet) action {
 		if report, err = recovery.Recover(ctx, to, args...); err != nil {
 			return err
 		}
-		printMessage(s, fmt.Sprintf("%s is recovered as lineage %s", to.Dir, report.Lineage))
+		first := report.Partitions[0]
+		printMessage(s, fmt.Sprintf("%s is recovered as lineage %s; %s", to.Dir, report.Lineage, nextSteps(cmp.Or(to.NodeID, first.Survivors[first.Best].NodeID))))
 		return nil
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,6 +23,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/prometheus"
 	"github.com/tenuto-dev/tenuto/cluster/schedule"
+	"github.com/tenuto-dev/tenuto/cmd/tenuto/internal/output"
 	"github.com/tenuto-dev/tenuto/internal/harness"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -377,7 +380,7 @@ func TestRunbook_MajorityIsLost(t *testing.T) {
 		t.Skip("starts seven processes")
 	}
 	blocks := runbook(t, "operating.md", "A majority is lost")
-	if len(blocks) != 2 {
+	if len(blocks) != 3 {
 		t.Fatalf("%d blocks of commands", len(blocks))
 	}
 	machines := newMachines(t, 3)
@@ -407,8 +410,8 @@ func TestRunbook_MajorityIsLost(t *testing.T) {
 	if report := survivor.run(blocks[0]); !strings.Contains(report, "may be lost: from entry ") || !strings.Contains(report, "members n1, n2, n3") {
 		t.Errorf("the report says %s", report)
 	}
-	survivor.run(blocks[1])
-	survivor.config.Peers = nil
+	checkRecoverAsks(t, survivor)
+	expect(t, survivor.run(blocks[1]), "data.recovered is recovered as lineage ", "; start n1 with it, ")
 	survivor.start()
 	client = survivor.dial()
 	checkOrders(t, client, started)
@@ -428,6 +431,104 @@ func TestRunbook_MajorityIsLost(t *testing.T) {
 	if text := survivor.run("tenuto get load-0"); !strings.Contains(text, "cluster-recovered") {
 		t.Errorf("tenuto get says %s", text)
 	}
+}
+
+// checkRecoverAsks checks the question before a directory is made from that of the machine. Without
+// a terminal, or with another answer than y, nothing changes.
+func checkRecoverAsks(t *testing.T, m *machine) {
+	t.Helper()
+	data, made := filepath.Join(m.dir, "data"), filepath.Join(m.dir, "asked")
+	answer := func(text string, terminal bool, line ...string) outcome {
+		var out, stderr bytes.Buffer
+		s := streams{in: strings.NewReader(text), out: &out, err: &stderr, env: func(string) string { return "" }, interactive: terminal, written: new(*output.Documents)}
+		return outcome{run(t.Context(), line, s), out.String(), stderr.String()}
+	}
+	before, files := answer("", false, "recover", data), namesIn(t, m.dir)
+	for _, c := range []struct {
+		text     string
+		terminal bool
+		status   int
+		want     []string
+	}{
+		{"y\n", false, statusUsage, []string{"recover with -to needs -yes"}},
+		{"n\n", true, statusRejected, []string{"recover cluster tenuto? [y/N]", "nothing was done"}},
+		{"\n", true, statusRejected, []string{"recover cluster tenuto? [y/N]", "nothing was done"}},
+	} {
+		answer(c.text, c.terminal, "recover", data, "-to", made).expect(t, c.status, c.want...)
+		if after := namesIn(t, m.dir); !slices.Equal(after, files) {
+			t.Errorf("after %q there are %q, and were %q", c.text, after, files)
+		}
+		if after := answer("", false, "recover", data); after != before {
+			t.Errorf("after %q the directory has\n%s\nand had\n%s", c.text, after.out, before.out)
+		}
+	}
+	answer("y\n", true, "recover", data, "-to", made).expect(t, statusOK, "recover cluster tenuto? [y/N]", made+" is recovered as lineage ")
+	answer("", false, "recover", made).expect(t, statusOK, "partition 0, members n1\n")
+}
+
+// namesIn returns the names of what is in a directory.
+func namesIn(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// Two of five machines are left. The one with the latest entries is not the one of the new cluster,
+// which had joined the old one.
+func TestRunbook_MajorityIsLost_SeveralAreLeft(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts six processes")
+	}
+	blocks := runbook(t, "operating.md", "A majority is lost")
+	machines := newMachines(t, 5)
+	for _, m := range machines {
+		m.start()
+	}
+	awaitVoters(t, machines[0].dial(), 5)
+	load := startLoad(t, machines)
+	await(t, "orders arrive", func(context.Context) bool { return load.count() >= 30 })
+	first, second := machines[0], machines[1]
+	first.kill()
+	machines[2].lose()
+	// From now on the second machine acknowledges everything.
+	before := load.count()
+	await(t, "orders arrive without two machines", func(context.Context) bool { return load.count() >= before+10 })
+	machines[3].lose()
+	machines[4].lose()
+	started := load.end()
+	second.kill()
+
+	if err := os.CopyFS(filepath.Join(first.dir, "data.n2"), os.DirFS(filepath.Join(second.dir, "data"))); err != nil {
+		t.Fatal(err)
+	}
+	report := first.run(blocks[2])
+	expect(t, report, "data of node n1 ends at entry ", "; start n1 with it, ")
+	if line := lineWith(report, "data.n2 of node n2 ends at entry "); !strings.HasSuffix(line, ", the best") {
+		t.Errorf("the report says %s", report)
+	}
+	_, moves, _ := strings.Cut(blocks[1], "\n")
+	first.run(moves)
+	first.config.Peers, first.config.Join = nil, []string{machines[3].config.Listen}
+	first.start()
+	client := first.dial()
+	checkOrders(t, client, started)
+	awaitVoters(t, client, 1)
+}
+
+// lineWith returns the first line that contains the text.
+func lineWith(lines, text string) string {
+	for line := range strings.Lines(lines) {
+		if strings.Contains(line, text) {
+			return strings.TrimSuffix(line, "\n")
+		}
+	}
+	return ""
 }
 
 func startOrders(t *testing.T, client *cluster.Client, count int) (ids []string) {
@@ -505,7 +606,7 @@ func checkOldNodesAreRefused(t *testing.T, old []*machine, client *cluster.Clien
 	}
 }
 
-// The runbook for a lost cluster, to the letter.
+// The runbook for a lost cluster, to the letter. The first node keeps its Config.Peers.
 func TestRunbook_ClusterIsLost(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
@@ -518,15 +619,25 @@ func TestRunbook_ClusterIsLost(t *testing.T) {
 	if !ok {
 		t.Fatal("no restore")
 	}
-	m := newMachines(t, 1)[0]
-	m.start()
-	started := startOrders(t, m.dial(), 10)
-	m.run(backups)
-	m.kill()
-	if err := os.RemoveAll(filepath.Join(m.dir, "data")); err != nil {
-		t.Fatal(err)
+	machines := newMachines(t, 3)
+	for _, m := range machines {
+		m.start()
 	}
-	m.run("tenuto restore" + restore)
-	m.start()
-	checkOrders(t, m.dial(), started)
+	first := machines[0]
+	client := first.dial()
+	awaitVoters(t, client, 3)
+	started := startOrders(t, client, 10)
+	first.run(backups)
+	for _, m := range machines {
+		m.lose()
+	}
+	expect(t, first.run("tenuto restore"+restore), "data is restored to ", "; start n1 with it, ")
+	first.start()
+	client = first.dial()
+	checkOrders(t, client, started)
+	for _, m := range machines[1:] {
+		m.config.Peers, m.config.Join = nil, []string{first.config.Listen}
+		m.start()
+	}
+	awaitVoters(t, client, 3)
 }
