@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -21,6 +22,7 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
+	"github.com/tenuto-dev/tenuto/cluster/backup"
 	"github.com/tenuto-dev/tenuto/cluster/prometheus"
 	"github.com/tenuto-dev/tenuto/cluster/schedule"
 	"github.com/tenuto-dev/tenuto/cmd/tenuto/internal/output"
@@ -46,6 +48,7 @@ type nodeConfig struct {
 	Certs               string // directory of the keys; "" for none
 	HTTP                string // address of the health and metrics handlers; "" for none
 	Orders              int    // how many orders the application starts by itself, once
+	Backups             string // directory of a plan that makes a backup each second; "" for none
 }
 
 // buildProtocol is the variable with the newest protocol that the node speaks, if it is not that of
@@ -76,7 +79,7 @@ func runNode(encoded string) {
 	}
 	protocol, _ := strconv.ParseUint(os.Getenv(buildProtocol), 10, 32) // usually there is none
 	ctx := harness.NewContext(context.Background(), harness.Overrides{WallClock: wallClock, Protocol: uint32(protocol)})
-	node, err := cluster.Start(ctx, cluster.Config{
+	config := cluster.Config{
 		NodeID: c.NodeID, Dir: c.Dir, Listen: c.Listen, Peers: c.Peers, Join: c.Join, ClusterID: c.ClusterID, TLS: keys,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		Definitions: []replay.Definition{
@@ -86,7 +89,11 @@ func runNode(encoded string) {
 			}),
 			later.Bind(func(ctx *replay.Context, d time.Duration) (string, error) { return "done", ctx.Sleep(d) }),
 		},
-	})
+	}
+	if c.Backups != "" {
+		config.Backups = backup.Plan{To: backup.Directory(c.Backups), Every: time.Second, Points: true}
+	}
+	node, err := cluster.Start(ctx, config)
 	if err != nil {
 		panic(err)
 	}
@@ -534,13 +541,17 @@ func lineWith(lines, text string) string {
 func startOrders(t *testing.T, client *cluster.Client, count int) (ids []string) {
 	t.Helper()
 	for i := range count {
-		id := fmt.Sprint("order-", i)
-		if _, err := cluster.StartRun(t.Context(), client, order, id, "tea"); err != nil {
-			t.Fatal(err)
-		}
-		ids = append(ids, id)
+		ids = append(ids, startOrder(t, client, fmt.Sprint("order-", i)))
 	}
 	return ids
+}
+
+func startOrder(t *testing.T, client *cluster.Client, id string) string {
+	t.Helper()
+	if _, err := cluster.StartRun(t.Context(), client, order, id, "tea"); err != nil {
+		t.Fatal(err)
+	}
+	return id
 }
 
 // checkOrders checks that orders of the cluster before are there, and approves them.
@@ -612,7 +623,7 @@ func TestRunbook_ClusterIsLost(t *testing.T) {
 		t.Skip("starts processes")
 	}
 	blocks := runbook(t, "operating.md", "The cluster is lost")
-	if len(blocks) != 1 {
+	if len(blocks) != 2 {
 		t.Fatalf("%d blocks of commands", len(blocks))
 	}
 	backups, restore, ok := strings.Cut(blocks[0], "tenuto restore")
@@ -640,4 +651,75 @@ func TestRunbook_ClusterIsLost(t *testing.T) {
 		m.start()
 	}
 	awaitVoters(t, client, 3)
+}
+
+// awaitBackup waits until the plan of the machine has made a backup with all that is recorded by
+// now, and returns how -list shows it.
+func (m *machine) awaitBackup(list string) (last listedBackup) {
+	m.t.Helper()
+	since := time.Now()
+	await(m.t, "a backup of the plan", func(context.Context) bool {
+		out, err := m.try(strings.TrimSpace(list) + " -json")
+		if err != nil {
+			return false // there is no backup yet
+		}
+		for line := range strings.Lines(out) {
+			if err := json.Unmarshal([]byte(line), &last); err != nil {
+				m.t.Fatal(err)
+			}
+		}
+		return last.Time.After(since)
+	})
+	return last
+}
+
+// A node is restored from the directory of a plan to a time between two backups, and to an entry.
+func TestRunbook_ClusterIsLost_PlanWithPoints(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	list, restore, ok := strings.Cut(runbook(t, "operating.md", "The cluster is lost")[1], "\n")
+	if !ok {
+		t.Fatal("no restore")
+	}
+	m := newMachines(t, 1)[0]
+	m.config.Backups = "backups"
+	m.start()
+	client := m.dial()
+	early := startOrders(t, client, 5)
+	entry := m.awaitBackup(list).Entry
+	startOrder(t, client, "at-that-time")
+	at := time.Now()
+	startOrder(t, client, "later")
+	m.awaitBackup(list)
+	m.destroy()
+	expect(t, m.run(list), "TIME", " any ")
+	m.run(strings.ReplaceAll(restore, "-at 2026-11-24T08:00:00Z", "-at "+at.UTC().Format(time.RFC3339Nano)))
+	m.checkRestored(append(early, "at-that-time"), "later")
+	m.destroy()
+	expect(t, m.run(strings.ReplaceAll(restore, "-at 2026-11-24T08:00:00Z", fmt.Sprint("-index ", entry))), fmt.Sprintf("entry %d,", entry))
+	m.checkRestored(early, "at-that-time", "later")
+}
+
+// destroy ends a machine's node and deletes its directory.
+func (m *machine) destroy() {
+	m.t.Helper()
+	m.kill()
+	if err := os.RemoveAll(filepath.Join(m.dir, "data")); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// checkRestored starts the node and checks that it has some orders, and lacks others.
+func (m *machine) checkRestored(has []string, lacks ...string) {
+	m.t.Helper()
+	m.config.Backups = "" // the directory is still needed as it is
+	m.start()
+	client := m.dial()
+	checkOrders(m.t, client, has)
+	for _, id := range lacks {
+		if _, err := client.Get(m.t.Context(), id); !errors.Is(err, cluster.ErrNotFound) {
+			m.t.Errorf("%s: %v", id, err)
+		}
+	}
 }
