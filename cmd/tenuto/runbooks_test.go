@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -236,31 +237,29 @@ func copyFiles(t *testing.T, from, to *machine, names ...string) {
 	}
 }
 
-// startWithTLS follows the runbook "First cluster with TLS". The first machine is also the
-// operator's.
-func (s *site) startWithTLS() {
+// startWithTLS follows the runbook "First cluster with TLS". It returns the machine of the
+// operator, where certificates are made. No node runs there.
+func (s *site) startWithTLS() (operator *machine) {
 	s.t.Helper()
 	blocks := runbook(s.t, "runbooks.md", "First cluster with TLS")
 	if len(blocks) != 2 {
 		s.t.Fatalf("%d blocks of commands", len(blocks))
 	}
-	operator := s.machines[0]
+	operator = &machine{t: s.t, dir: s.t.TempDir(), config: nodeConfig{Certs: "certs"}, names: s.machines[0].names}
 	operator.run(blocks[0])
-	for i, m := range s.machines {
-		if i > 0 {
-			path := "certs/node-" + m.config.NodeID
-			copyFiles(s.t, operator, m, "certs/ca.crt", path+".crt", path+".key")
-		}
+	for _, m := range s.machines {
+		path := "certs/node-" + m.config.NodeID
+		copyFiles(s.t, operator, m, "certs/ca.crt", path+".crt", path+".key")
 		m.config.Certs = "certs"
 	}
 	s.start(s.machines...)
 	expect(s.t, operator.run(blocks[1]), "health     ok", "n1 ", "n2 ", "n3 ", "voters     3, alive: 3")
+	return operator
 }
 
 func TestRunbook_FirstClusterWithTLS(t *testing.T) {
 	s := newSite(t, "First cluster with TLS", 2, 3, 0)
-	s.startWithTLS()
-	expect(t, s.machines[0].run("tenuto start later later-1 1000000"), "later-1")
+	expect(t, s.startWithTLS().run("tenuto start later later-1 1000000"), "later-1")
 	for _, m := range s.machines {
 		expect(t, m.log(), `msg="node started" node=`+m.config.NodeID+" version=", " address="+m.config.Listen+" role=founder cluster=shop", " tls=true")
 		m.stop()
@@ -286,30 +285,26 @@ func TestRunbook_RollingRestart(t *testing.T) {
 }
 
 func TestRunbook_RotateCertificates(t *testing.T) {
-	s := newSite(t, "Rotate certificates", 4, 3, 0)
-	s.startWithTLS()
-	operator := s.machines[0]
+	s := newSite(t, "Rotate certificates", 6, 3, 0)
+	operator := s.startWithTLS()
 	operator.run("cp -r certs before")
 	operator.run(s.blocks[0])
-	for _, m := range s.machines[1:] {
+	for _, m := range s.machines {
 		path := "new/node-" + m.config.NodeID
 		copyFiles(t, operator, m, "new/ca.crt", path+".crt", path+".key")
 	}
-	for _, m := range s.machines {
+	all := slices.Concat(s.machines, []*machine{operator})
+	for _, m := range all {
 		m.run(s.blocks[1])
 	}
 	for _, m := range s.machines {
 		m.runFor(s.blocks[2])
 	}
-	operator.run("cp new/client-operator.* certs") // the client of the profile
-	for _, m := range s.machines {
-		copyFiles(t, operator, m, "certs/ca.crt")
+	operator.run(s.blocks[3])
+	for _, m := range all {
+		m.run(s.blocks[4])
 	}
-	expect(t, operator.run(strings.ReplaceAll(s.blocks[3], "mv new", "cp new")), "health     ok")
-	for _, m := range s.machines[1:] {
-		commands, _, _ := strings.Cut(s.blocks[3], "\n") // health is for the operator
-		m.run(commands)
-	}
+	expect(t, operator.run(s.blocks[5]), "health     ok")
 	// New connections between all nodes, with the new certificates on both sides.
 	for _, m := range s.machines {
 		m.stop()
@@ -320,6 +315,9 @@ func TestRunbook_RotateCertificates(t *testing.T) {
 	if out, err := operator.try("tenuto health -ca certs/ca.crt -cert before/client-operator.crt -key before/client-operator.key"); err == nil {
 		t.Errorf("the old certificate is accepted: %s", out)
 	}
+	// Later certificates are of the new authority.
+	expect(t, operator.run("tenuto cert -cluster shop -clients second"), "client-second.crt")
+	expect(t, operator.run("tenuto health -cert certs/client-second.crt -key certs/client-second.key"), "health     ok")
 	s.checkLogs()
 }
 
