@@ -352,8 +352,8 @@ func mixFaults(chosen []fault, each int, seed uint64) []campaignPart {
 }
 
 // runAndReportAll runs the parts of a campaign one after the other. It continues after a failed
-// part and reports all results at the end.
-func runAndReportAll(ctx context.Context, o options, parts []campaignPart, again string, keep bool) error {
+// part and reports all results at the end. It returns the faults also with an error.
+func runAndReportAll(ctx context.Context, o options, parts []campaignPart, again string, keep bool) (all []evidence.Fault, err error) {
 	var errs []error
 	for i, part := range parts {
 		if len(part.faults) == 0 || ctx.Err() != nil {
@@ -367,13 +367,15 @@ func runAndReportAll(ctx context.Context, o options, parts []campaignPart, again
 			break
 		}
 		fmt.Fprintf(o.out, "== %d nodes, %d partitions, %d faults\n", part.nodes, part.partitions, len(part.faults))
-		if err := runAndReport(ctx, own, again, keep); err != nil {
+		faults, err := runAndReport(ctx, own, again, keep)
+		all = append(all, faults...)
+		if err != nil {
 			fmt.Fprintln(o.out, "==", err)
 			errs = append(errs, fmt.Errorf("%d nodes, %d partitions: %w", part.nodes, part.partitions, err))
 		}
 	}
 	if len(errs) > 0 || keep {
-		return errors.Join(append(errs, ctx.Err())...)
+		return all, errors.Join(append(errs, ctx.Err())...)
 	}
-	return errors.Join(ctx.Err(), os.RemoveAll(o.dir))
+	return all, errors.Join(ctx.Err(), os.RemoveAll(o.dir))
 }

@@ -149,6 +149,7 @@ func TestCoverageShortfalls(t *testing.T) {
 		{"all that it takes", []evidence.Fault{met, phase, skipped}, 0},
 		{"too few met calls", []evidence.Fault{met, phase, phase}, 1},
 		{"too few injected", []evidence.Fault{met, failed}, 1},
+		{"too many skipped of a kind that is possible", []evidence.Fault{met, phase, {Name: "b", End: time.Second, Skipped: "no trace"}}, 1},
 	} {
 		if got := coverageShortfalls(&evidence.Record{Faults: c.faults}, result); len(got)-idle != c.want {
 			t.Errorf("%s: %v", c.name, got)

@@ -21,6 +21,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/internal/chaos/evidence"
 	"github.com/tenuto-dev/tenuto/internal/chaos/host"
 )
 
@@ -91,14 +92,20 @@ func runFromFlags() error {
 	}
 	again := fmt.Sprintf("go run ./internal/chaos -minutes %v -count %d -seed %d -rate %v -snapshots=%v -network %s -open %d -nodes %d -partitions %d -fault-free %d -faults %s",
 		*minutes, *count, *seed, *rate, *snapshots, *network, *open, *nodes, *partitions, *phase, joinNames(chosen))
+	run := runAndReport
 	if mixed {
 		again = fmt.Sprintf("go run ./internal/chaos -each %d -seed %d -rate %v -snapshots=%v -network %s -open %d -fault-free %d -faults %s",
 			*each, *seed, *rate, *snapshots, *network, *open, *phase, joinNames(chosen))
-		fmt.Println(again)
-		return runAndReportAll(ctx, o, mixFaults(chosen, *each, *seed), again, *keep)
+		run = func(ctx context.Context, o options, again string, keep bool) ([]evidence.Fault, error) {
+			return runAndReportAll(ctx, o, mixFaults(chosen, *each, *seed), again, keep)
+		}
 	}
 	fmt.Println(again)
-	return runAndReport(ctx, o, again, *keep)
+	injected, err := run(ctx, o, again, *keep)
+	if *each > 0 {
+		reportRepetitions(os.Stdout, chosen, *each, injected)
+	}
+	return err
 }
 
 // selectFaults returns the faults with the given names.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,7 +19,7 @@ import (
 
 // What a run must have covered for its result to count.
 const (
-	injectedShare = 0.95 // of the chosen faults that this machine can have
+	injectedShare = 0.95 // of the chosen faults of the kinds that this machine can have
 	inFlightShare = 0.5  // of the injected faults, with calls in flight
 )
 
@@ -28,8 +29,8 @@ var notInjected = []string{
 }
 
 // runAndReport runs a campaign, checks it and reports the result. It deletes the run's directory
-// unless the run failed or keep is set.
-func runAndReport(ctx context.Context, o options, again string, keep bool) error {
+// unless the run failed or keep is set. It returns the faults also with an error.
+func runAndReport(ctx context.Context, o options, again string, keep bool) ([]evidence.Fault, error) {
 	record, shortcomings, err := runCampaign(ctx, o)
 	if err == nil {
 		err = report(o.out, record, shortcomings, o.dir)
@@ -39,9 +40,9 @@ func runAndReport(ctx context.Context, o options, again string, keep bool) error
 		repro := fmt.Sprintf("#!/bin/sh\n# To check this evidence again:\n#   go run ./internal/chaos -check %s\n%s\n", evidenceDir, again)
 		err = errors.Join(err, record.Save(evidenceDir), os.WriteFile(filepath.Join(o.dir, "repro.sh"), []byte(repro), 0o755))
 		fmt.Fprintf(o.out, "evidence is in %s; run again with: %s\n", o.dir, again)
-		return err
+		return record.Faults, err
 	}
-	return os.RemoveAll(o.dir)
+	return record.Faults, os.RemoveAll(o.dir)
 }
 
 func recheck(dir string) error {
@@ -114,6 +115,39 @@ func reportFaults(w io.Writer, faults []evidence.Fault) {
 	}
 }
 
+// reportRepetitions writes how many faults a campaign has injected that was to inject each kind so
+// many times, and which kinds it has injected less often.
+func reportRepetitions(w io.Writer, kinds []fault, each int, faults []evidence.Fault) {
+	total, least := 0, each
+	for _, kind := range kinds {
+		injected, skipped := 0, make(map[string]int) // by the reason
+		for _, f := range faults {
+			switch {
+			case f.Name != kind.name:
+			case f.Skipped != "":
+				skipped[f.Skipped]++
+			default:
+				injected++
+			}
+		}
+		total, least = total+injected, min(least, injected)
+		if injected >= each {
+			continue
+		}
+		fmt.Fprintf(w, "too few: %s was injected %d of %d times", kind.name, injected, each)
+		missing := each - injected
+		for _, why := range slices.Sorted(maps.Keys(skipped)) {
+			fmt.Fprintf(w, "; skipped %d times: %s", skipped[why], why)
+			missing -= skipped[why]
+		}
+		if missing > 0 {
+			fmt.Fprintf(w, "; not reached %d times", missing)
+		}
+		fmt.Fprintln(w)
+	}
+	fmt.Fprintf(w, "%d faults of %d kinds were injected, each kind at least %d times\n", total, len(kinds), least)
+}
+
 // quantile returns the nearest-rank quantile, or 0 for an empty slice.
 func quantile(durations []time.Duration, q float64) time.Duration {
 	if len(durations) == 0 {
@@ -126,12 +160,19 @@ func quantile(durations []time.Duration, q float64) time.Duration {
 // coverageShortfalls lists what the run did not cover.
 func coverageShortfalls(record *evidence.Record, result *check.Result) []string {
 	var under []string
+	possible := make(map[string]bool) // kinds of which at least one was not skipped
+	for _, f := range record.Faults {
+		possible[f.Name] = possible[f.Name] || f.Skipped == ""
+	}
 	injected, met, drawn := 0, 0, 0
 	for _, f := range record.Faults {
-		if f.Skipped != "" {
+		if !possible[f.Name] {
 			continue
 		}
 		drawn++
+		if f.Skipped != "" {
+			continue
+		}
 		if f.End > 0 {
 			injected++
 		}
