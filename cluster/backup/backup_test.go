@@ -32,6 +32,7 @@ var (
 	sender  = replay.Orchestration[int, int]("sender")
 	adder   = replay.Orchestration[int, int]("adder")
 	waiter  = replay.Orchestration[string, string]("waiter")
+	sleeper = replay.Orchestration[time.Duration, string]("sleeper")
 )
 
 func definitions() []replay.Definition {
@@ -70,6 +71,7 @@ func definitions() []replay.Definition {
 			answer, err := goAhead.Wait(ctx)
 			return name + " " + answer, err
 		}),
+		sleeper.Bind(func(ctx *replay.Context, d time.Duration) (string, error) { return "slept", ctx.Sleep(d) }),
 	}
 }
 
@@ -235,7 +237,8 @@ func TestRestore_BackupOfNodeWithWrongClock(t *testing.T) {
 	c := newCluster(t, 1, 1)
 	_, full := write(t, c.Client(0), backup.Options{})
 	for _, years := range []int{-40, 40} {
-		node := startRestored(t, restore(t, redated(t, full.Bytes(), years)), 1)
+		wrong := time.Duration(years) * 365 * 24 * time.Hour
+		node := startRestored(t, restore(t, redated(t, full.Bytes(), wrong)), 1)
 		if _, err := cluster.StartRun(t.Context(), node.Client(), waiter, "w", "order"); err != nil {
 			t.Fatal(err)
 		}
@@ -249,8 +252,8 @@ func TestRestore_BackupOfNodeWithWrongClock(t *testing.T) {
 	}
 }
 
-// redated returns a backup as a node writes it whose clock is wrong by some years.
-func redated(t *testing.T, content []byte, years int) io.Reader {
+// redated returns a backup as a node writes it whose clock is wrong.
+func redated(t *testing.T, content []byte, wrong time.Duration) io.Reader {
 	t.Helper()
 	from, to := frame.NewReader(bytes.NewReader(content)), new(bytes.Buffer)
 	w := frame.NewWriter(to)
@@ -267,7 +270,7 @@ func redated(t *testing.T, content []byte, years int) io.Reader {
 	if err := json.Unmarshal(encoded, &info); err != nil {
 		t.Fatal(err)
 	}
-	info.Time = info.Time.AddDate(years, 0, 0)
+	info.Time = info.Time.Add(wrong)
 	if encoded, err = json.Marshal(&info); err != nil {
 		t.Fatal(err)
 	}
@@ -303,8 +306,13 @@ func freeAddress(t *testing.T) string {
 
 func startNode(t *testing.T, config cluster.Config) *cluster.Node {
 	t.Helper()
+	return startNodeIn(t.Context(), t, config)
+}
+
+func startNodeIn(ctx context.Context, t *testing.T, config cluster.Config) *cluster.Node {
+	t.Helper()
 	config.Definitions = definitions()
-	node, err := cluster.Start(t.Context(), config)
+	node, err := cluster.Start(ctx, config)
 	if err != nil {
 		t.Fatal(err)
 	}
