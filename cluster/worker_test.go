@@ -36,20 +36,28 @@ func newAttemptRecorder() *attemptRecorder {
 }
 
 func (a *attemptRecorder) definitions(node string) []replay.Definition {
+	return workerDefinitions(func(ctx context.Context) (string, error) { return a.run(ctx, node) })
+}
+
+// run is the body of the activity on a node.
+func (a *attemptRecorder) run(ctx context.Context, node string) (string, error) {
+	info := replay.ActivityInfo(ctx)
+	a.mu.Lock()
+	a.countByNode[node]++
+	a.attempts = append(a.attempts, fmt.Sprintf("%s %d", info.IdempotencyKey(), info.Number))
+	a.mu.Unlock()
+	select {
+	case <-a.release:
+		return node, nil
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+}
+
+// workerDefinitions binds the activity, and the orchestrations that call it.
+func workerDefinitions(body func(context.Context) (string, error)) []replay.Definition {
 	return []replay.Definition{
-		workerActivity.Bind(func(ctx context.Context, _ string) (string, error) {
-			info := replay.ActivityInfo(ctx)
-			a.mu.Lock()
-			a.countByNode[node]++
-			a.attempts = append(a.attempts, fmt.Sprintf("%s %d", info.IdempotencyKey(), info.Number))
-			a.mu.Unlock()
-			select {
-			case <-a.release:
-				return node, nil
-			case <-ctx.Done():
-				return "", context.Cause(ctx)
-			}
-		}),
+		workerActivity.Bind(func(ctx context.Context, _ string) (string, error) { return body(ctx) }),
 		workerOrchestration.Bind(func(ctx *replay.Context, tag string) (string, error) {
 			return workerActivity.Call(ctx, "", replay.Tag(tag))
 		}),
