@@ -123,13 +123,11 @@ func (p comparedPartition) write(to io.Writer) error {
 
 // verifyReplicas compares all replicas now.
 func verifyReplicas(ctx context.Context, s *session, format output.Format) error {
-	shown := time.Now()
+	progress := newProgressLog(s.streams)
 	all, err := operate.Verify(ctx, s.Client, func(v operate.Verification) {
-		if v.Done || time.Since(shown) < 2*time.Second {
-			return
+		if !v.Done {
+			progress.add("partition %d: %d instances, %d events compared %s", v.Partition, v.Instances, v.Events, v.Waits)
 		}
-		shown = time.Now()
-		printMessage(s.streams, fmt.Sprintf("partition %d: %d instances, %d events compared %s", v.Partition, v.Instances, v.Events, v.Waits))
 	})
 	if err != nil {
 		return err

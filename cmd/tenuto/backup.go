@@ -27,7 +27,8 @@ func writeBackup(flags *flag.FlagSet) action {
 		if *points && *base == "" {
 			return &usageError{"-points needs -base: a full backup has no points before it"}
 		}
-		options := backup.Options{Node: *node, Points: *points}
+		copied := newProgressLog(s.streams)
+		options := backup.Options{Node: *node, Points: *points, Progress: func(written, total int64) { copied.addBytes(written, total, "copied") }}
 		if *base != "" {
 			info, err := readBackupInfo(*base)
 			if err != nil {
@@ -207,8 +208,8 @@ func (b *backupFiles) incomplete(e backup.Entry) (name, base string) {
 }
 
 // open opens the files of the newest backup that was made until the time, of what it continues, and
-// of the next one if that has points.
-func (b *backupFiles) open() (files []io.Reader, closeAll func() error, err error) {
+// of the next one if that has points. It prints how much of them is read.
+func (b *backupFiles) open(s streams) (files []io.Reader, closeAll func() error, err error) {
 	if len(b.damaged) > 0 { // it could be the newest
 		return nil, nil, fmt.Errorf("%w; to use the others, move it to another directory", errors.Join(b.damaged...))
 	}
@@ -228,14 +229,38 @@ func (b *backupFiles) open() (files []io.Reader, closeAll func() error, err erro
 		}
 		return err
 	}
+	progress := &readProgress{log: newProgressLog(s)}
 	for _, e := range chain {
 		file, err := os.Open(e.Name)
 		if err != nil {
 			return nil, nil, errors.Join(&usageError{err.Error()}, closeAll())
 		}
-		opened, files = append(opened, file), append(files, file)
+		opened, files = append(opened, file), append(files, &progressReader{file, progress})
+		if info, err := file.Stat(); err == nil { // without a size the files are read all the same
+			progress.total += info.Size()
+		}
 	}
 	return files, closeAll, nil
+}
+
+// readProgress is how much of some files is read.
+type readProgress struct {
+	log         *progressLog
+	read, total int64
+}
+
+// A progressReader is one of the files.
+type progressReader struct {
+	from     io.Reader
+	progress *readProgress
+}
+
+// Read implements io.Reader.
+func (r *progressReader) Read(p []byte) (int, error) {
+	n, err := r.from.Read(p)
+	r.progress.read += int64(n)
+	r.progress.log.addBytes(r.progress.read, r.progress.total, "read")
+	return n, err
 }
 
 func restoreBackup(flags *flag.FlagSet) action {
@@ -259,7 +284,7 @@ func restoreBackup(flags *flag.FlagSet) action {
 		if from.list {
 			return from.show(s, format)
 		}
-		files, closeAll, err := from.open()
+		files, closeAll, err := from.open(s)
 		if err != nil {
 			return err
 		}
@@ -332,7 +357,7 @@ func verifyBackups(flags *flag.FlagSet) func(context.Context, streams, output.Fo
 		if from.list {
 			return from.show(s, format)
 		}
-		files, closeAll, err := from.open()
+		files, closeAll, err := from.open(s)
 		if err != nil {
 			return err
 		}

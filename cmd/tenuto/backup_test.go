@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster/backup"
@@ -27,7 +28,7 @@ func TestBackupFiles_Damaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	_, _, openErr := b.open()
+	_, _, openErr := b.open(streams{})
 	namedErr := new(backupFiles).read([]string{filepath.Join(dir, "newest.backup")})
 	for what, err := range map[string]error{"named": namedErr, "open": openErr, "show": b.show(streams{out: &out}, output.Table)} {
 		if err == nil || !strings.Contains(err.Error(), "newest.backup") || strings.Contains(err.Error(), "README") {
@@ -79,7 +80,7 @@ func TestBackupFiles_Chain(t *testing.T) {
 		}
 	}
 	b.index, b.at = 0, time.Time{}
-	if _, _, err := b.open(); err == nil || !strings.Contains(err.Error(), "8.backup continues the backup 7") {
+	if _, _, err := b.open(streams{}); err == nil || !strings.Contains(err.Error(), "8.backup continues the backup 7") {
 		t.Errorf("the newest is incomplete: %v", err)
 	}
 }
@@ -130,4 +131,21 @@ func TestWriteWhole(t *testing.T) {
 	if content, err := os.ReadFile(path); string(content) != "content" {
 		t.Errorf("%q, %v", content, err)
 	}
+}
+
+// A command that takes long prints a line every two seconds, one that ends sooner none.
+func TestProgressLog_Pauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out, stderr bytes.Buffer
+		began, log := time.Now(), newProgressLog(streams{out: &out, err: &stderr})
+		for log.addBytes(0, 90, "copied"); time.Since(began) < 9*time.Second; {
+			time.Sleep(100 * time.Millisecond)
+			log.addBytes(int64(time.Since(began)/(100*time.Millisecond)), 90, "copied")
+		}
+		want := "tenuto: 20 of 90 bytes copied, 22 %\ntenuto: 40 of 90 bytes copied, 44 %\n" +
+			"tenuto: 60 of 90 bytes copied, 66 %\ntenuto: 80 of 90 bytes copied, 88 %\n"
+		if stderr.String() != want || out.Len() > 0 {
+			t.Errorf("standard output %q, error %q; want %q", out.String(), stderr.String(), want)
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/operate"
@@ -317,6 +319,34 @@ func statusOf(err error, changes bool) int {
 func printMessage(s streams, text string) {
 	text = strings.ReplaceAll(strings.TrimPrefix(text, "tenuto: "), ": tenuto: ", ": ")
 	fmt.Fprintln(s.err, "tenuto:", output.Lines(text))
+}
+
+// progressPause is the least time between two lines about the progress of a command.
+const progressPause = 2 * time.Second
+
+// A progressLog prints how far a command has come, to the standard error: nothing if the command
+// ends soon.
+type progressLog struct {
+	s    streams
+	last time.Time // when the command began, or the latest line was printed
+}
+
+func newProgressLog(s streams) *progressLog { return &progressLog{s, time.Now()} }
+
+// add prints a line, unless the one before was printed a short time ago.
+func (p *progressLog) add(format string, args ...any) {
+	if time.Since(p.last) < cmp.Or(p.s.progressPause, progressPause) {
+		return
+	}
+	p.last = time.Now()
+	printMessage(p.s, fmt.Sprintf(format, args...))
+}
+
+// addBytes is add for a number of bytes, until it is the total.
+func (p *progressLog) addBytes(done, total int64, verb string) {
+	if done < total {
+		p.add("%d of %d bytes %s, %d %%", done, total, verb, 100*done/total)
+	}
 }
 
 func (c *command) usage() string {

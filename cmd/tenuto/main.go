@@ -83,6 +83,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 	_ "time/tzdata" // schedule create checks the time zone on any machine
 
 	"github.com/tenuto-dev/tenuto/cmd/tenuto/internal/output"
@@ -110,6 +111,8 @@ type streams struct {
 	// interactive: a person reads err and writes in. terminal: a person reads out.
 	interactive, terminal bool
 	written               **output.Documents
+	// progressPause replaces the constant in tests.
+	progressPause time.Duration
 }
 
 func processStreams(ctx context.Context) streams {

@@ -557,10 +557,47 @@ func testBackups(l *lab) {
 	l.tenuto("restore", full, increment, "-dir", restored).expect(l.t, statusUsage, "-id n1")
 	l.tenuto("restore", full, increment, "-dir", restored, "-id", "n1").expect(l.t, statusOK, restored+" is restored")
 	l.tenuto("restore", full, "-dir", restored, "-id", "n1").expect(l.t, statusUsage, "not empty")
+	testBackupProgress(l, addr)
 	l.tenuto("recover", dir).expect(l.t, statusRejected, dir)
 	l.tenuto("recover", restored).expect(l.t, statusOK, "may be lost: from entry ")
 	l.tenuto("recover", restored, "-to", filepath.Join(dir, "recovered")).expect(l.t, statusUsage, "-yes")
 	l.tenuto("recover", restored, "-to", filepath.Join(dir, "recovered"), "-yes").expect(l.t, statusUsage, "only member")
+}
+
+// testBackupProgress runs commands with backups that print each step. The steps are on the standard
+// error, rise, and end before all is done.
+func testBackupProgress(l *lab, addr string) {
+	dir := l.t.TempDir()
+	file := filepath.Join(dir, "file")
+	for _, of := range []struct {
+		line []string
+		verb string
+		out  string
+	}{
+		{[]string{"backup", file, "-addr", addr}, "copied", ""},
+		{[]string{"verify", file, "-json"}, "read", "{"},
+		{[]string{"restore", file, "-dir", filepath.Join(dir, "node"), "-id", "n1"}, "read", ""},
+	} {
+		o := l.run(l.t.Context(), nil, func(s *streams) { s.progressPause = 1 }, of.line...)
+		o.expect(l.t, statusOK)
+		if !strings.HasPrefix(o.out, of.out) || strings.Contains(o.out, " of ") || of.out == "" && o.out != "" {
+			l.t.Errorf("%v: the standard output is %q", of.line, o.out)
+		}
+		steps, last, total := 0, int64(-1), int64(0)
+		for line := range strings.Lines(o.err) {
+			var done, all, percent int64
+			if n, _ := fmt.Sscanf(line, "tenuto: %d of %d bytes "+of.verb+", %d %%", &done, &all, &percent); n < 3 {
+				continue // what the command says at its end
+			}
+			if steps > 0 && (done < last || all != total) || done >= all || percent != 100*done/all {
+				l.t.Errorf("%v: %q follows %d of %d", of.line, line, last, total)
+			}
+			steps, last, total = steps+1, done, all
+		}
+		if steps == 0 {
+			l.t.Errorf("%v: no progress in %q", of.line, o.err)
+		}
+	}
 }
 
 func testTool(l *lab) {
