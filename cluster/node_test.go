@@ -319,6 +319,19 @@ func checkHealthyLog(t *testing.T, id, log string) {
 	}
 }
 
+// checkNamedWarnings checks that a node has logged no errors, and no warnings but those that are
+// named and those of a slow disk.
+func checkNamedWarnings(t *testing.T, id, log string, named ...string) {
+	t.Helper()
+	named = append(named, "disk write stalled", "disk write finished after stall", "slow disk")
+	for line := range strings.Lines(log) {
+		isNamed := slices.ContainsFunc(named, func(text string) bool { return strings.Contains(line, text) })
+		if !isNamed && (strings.Contains(line, "level=ERROR") || strings.Contains(line, "level=WARN")) {
+			t.Errorf("%s: %s", id, line)
+		}
+	}
+}
+
 // restart stops a node gracefully, starts it again when the others report it unreachable, and waits
 // until it is ready.
 func (c *testCluster) restart(id string) {

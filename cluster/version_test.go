@@ -119,7 +119,8 @@ func (u upgradedCluster) awaitNext(protocol uint32) {
 
 // Nodes of this protocol and of the previous one work side by side during a rolling upgrade and
 // downgrade under load, also after all had been upgraded. When the upgrade is finalized, the
-// cluster uses the newer protocol, and a node that does not speak it is rejected.
+// cluster uses the newer protocol, and a node that does not speak it is rejected. No node logs an
+// error meanwhile.
 func TestUpgrade_RollingUpgradeLosesNothing(t *testing.T) {
 	if shorttest.Race {
 		// It writes the new address of a peer under a lock (raft.go:625) and reads the ID next to
@@ -128,7 +129,11 @@ func TestUpgrade_RollingUpgradeLosesNothing(t *testing.T) {
 	}
 	checkGoroutineLeaks(t)
 	const older, newer = protocolVersion - 1, protocolVersion
-	u := upgradedCluster{newTestClusterWith(t, 3, func(config *Config) { config.protocol = older })}
+	logs := make(map[string]*logRecorder)
+	u := upgradedCluster{newTestClusterWith(t, 3, func(config *Config) {
+		logs[config.NodeID] = new(logRecorder)
+		config.protocol, config.Logger = older, logs[config.NodeID].logger()
+	})}
 	u.leader()
 	u.await(older)
 	stop := u.startLoad()
@@ -162,6 +167,9 @@ func TestUpgrade_RollingUpgradeLosesNothing(t *testing.T) {
 	u.awaitNext(0)
 	u.expectCompleted(stop())
 	expectSameHistories(t, u.all())
+	for id, log := range logs {
+		checkNamedWarnings(t, id, string(log.all()), "member does not answer")
+	}
 
 	last := u.all()[0]
 	u.close(last)
