@@ -213,17 +213,19 @@ func logStarted(n *Node) {
 		"cluster", c.ClusterID, "lineage", latest.GetId(), "identity", n.identity(), "partitions", c.Partitions, "tls", c.TLS != nil, "dir", c.Dir)
 }
 
-// startRole returns the role of a node that has just started, as far as it knows it.
+// startRole returns the role of a node that has just started, as its replica shows it. The decision
+// about a new member may not be applied there yet.
 func startRole(n *Node) string {
-	switch self := n.self(); {
-	case self != nil && self.Voter:
-		return roles.Voter
+	recorded, _ := n.roles.Latest()
+	switch self, decided := n.self(), roles.Find(recorded, n.config.NodeID); {
 	case self == nil && len(n.partitions[0].journal.Members()) == 0:
 		return "founder" // waits until all founders run
-	case self == nil:
-		return string(RoleNone)
+	case self != nil && decided != nil && !decided.Voter:
+		return roles.Standby
+	case self != nil && (decided != nil || self.Voter):
+		return roles.Voter
 	}
-	return string(RoleLearner) // a standby or a new member: the log does not say which before it is applied
+	return "unknown"
 }
 
 const (
