@@ -338,6 +338,9 @@ func finalize(flags *flag.FlagSet) action {
 		target := fmt.Sprintf("protocol %d", newest)
 		return c.one(s, target, detail, func() error {
 			used, err := operate.Finalize(ctx, client, *reason)
+			if err == nil && used < newest {
+				err = lacking // a leader of the earlier build does not know the newest protocol
+			}
 			if err == nil {
 				printMessage(s, fmt.Sprintf("the cluster uses protocol %d", used))
 			}

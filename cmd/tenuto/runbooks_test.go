@@ -442,6 +442,10 @@ func (u *upgradedSite) expectUsed(protocol uint32) {
 // because of one node.
 func (u *upgradedSite) expectNotFinalized(old *machine) {
 	u.t.Helper()
+	await(u.t, "the command names the old build, also while that leads", func(context.Context) bool {
+		out, err := u.machines[0].try("tenuto cluster finalize -yes -reason 'too early'")
+		return err != nil && strings.Contains(out, old.config.NodeID+" speaks protocols")
+	})
 	await(u.t, "the old build is named", func(ctx context.Context) bool {
 		_, err := operate.Finalize(ctx, u.client, "too early")
 		if err == nil { // the old build leads
