@@ -300,20 +300,20 @@ func each(members []journal.Member, f func(journal.Member) error) []error {
 
 // compare returns the digests of a range, by node; with ownEach, that of this node has each
 // instance. It sets r.To to where the range ends on this node. Nodes that do not answer are removed
-// from the set; the error is that of this node.
+// from the set; the error is that of this node, or of ctx.
 func (l *Leader) compare(ctx context.Context, set *comparedSet, r *clusterpb.CompareRequest, ownEach bool) (map[string]*clusterpb.RangeDigest, error) {
-	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
+	limited, cancel := context.WithTimeout(ctx, compareTimeout)
 	defer cancel()
 	digests, mu := make(map[string]*clusterpb.RangeDigest), sync.Mutex{}
 	ask := func(m journal.Member) error {
-		ctx := ctx
+		limited := limited
 		if !m.Voter {
-			limited, cancel := context.WithTimeout(ctx, standbyTimeout)
+			brief, cancel := context.WithTimeout(limited, standbyTimeout)
 			defer cancel()
-			ctx = limited
+			limited = brief
 		}
 		request := &clusterpb.CompareRequest{Node: m.Node, Number: set.number, From: r.From, To: r.To, InstancesMax: r.InstancesMax, BytesMax: r.BytesMax, Each: r.Each || ownEach && m.Node == l.config.Node}
-		response, err := l.config.Ask(ctx, m.Node, m.Address, &clusterpb.Request{Call: &clusterpb.Request_Compare{Compare: request}})
+		response, err := l.config.Ask(limited, m.Node, m.Address, &clusterpb.Request{Call: &clusterpb.Request_Compare{Compare: request}})
 		if err != nil {
 			return err
 		}
@@ -332,6 +332,9 @@ func (l *Leader) compare(ctx context.Context, set *comparedSet, r *clusterpb.Com
 		if err == nil {
 			kept = append(kept, set.answers[i+1])
 		}
+	}
+	if err := ctx.Err(); err != nil { // this leadership ends: the nodes may have answered
+		return nil, err
 	}
 	set.answers = kept
 	return digests, nil

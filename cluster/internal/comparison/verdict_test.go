@@ -1,12 +1,31 @@
 package comparison
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"unicode"
 
+	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
+
+// A node whose answer was not waited for, because the leadership ends, has not failed to take part.
+func TestCompare_EndsWithLeadership(t *testing.T) {
+	ctx, endLeadership := context.WithCancel(t.Context())
+	l := &Leader{config: Config{Node: "a", Ask: func(_ context.Context, node, _ string, _ *clusterpb.Request) (*clusterpb.Response, error) {
+		if node == "a" {
+			return &clusterpb.Response{Result: &clusterpb.Response_Compare{Compare: new(clusterpb.RangeDigest)}}, nil
+		}
+		endLeadership()
+		return nil, context.Canceled
+	}}}
+	set := &comparedSet{voters: 3, answers: []journal.Member{{Node: "a", Voter: true}, {Node: "b", Voter: true}, {Node: "c", Voter: true}}}
+	if _, err := l.compare(ctx, set, new(clusterpb.CompareRequest), true); !errors.Is(err, context.Canceled) || set.votersAnswered() != 3 {
+		t.Errorf("error %v, %d voters take part", err, set.votersAnswered())
+	}
+}
 
 // votesOf returns the votes of nodes a, b, c ...: equal letters are equal digests, and ! is damage.
 // A capital letter is that of a standby, and ? its damage.
