@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -18,6 +16,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/backup"
 	"github.com/tenuto-dev/tenuto/cluster/clustertest"
+	"github.com/tenuto-dev/tenuto/internal/addresstest"
 	"github.com/tenuto-dev/tenuto/internal/frame"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -286,24 +285,6 @@ func redated(t *testing.T, content []byte, wrong time.Duration) io.Reader {
 	return to
 }
 
-// freeAddress returns a loopback address that is free now. Its port is below the ephemeral range,
-// so that a stopped node finds it free again.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		listener, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000)))
-		if err != nil {
-			continue
-		}
-		if err := listener.Close(); err != nil {
-			t.Fatal(err)
-		}
-		return listener.Addr().String()
-	}
-	t.Fatal("no free port")
-	return ""
-}
-
 func startNode(t *testing.T, config cluster.Config) *cluster.Node {
 	t.Helper()
 	return startNodeIn(t.Context(), t, config)
@@ -340,7 +321,7 @@ func eventually(t *testing.T, what string, holds func(ctx context.Context) bool)
 // The first node of a restored cluster has the ID and the address of an old one. Another old node,
 // with its old directory, is refused by it; with an empty directory it joins and gets everything.
 func TestRestore_OldDirectoriesAreRefused(t *testing.T) {
-	peers := []cluster.Peer{{NodeID: "a", Address: freeAddress(t)}, {NodeID: "b", Address: freeAddress(t)}}
+	peers := []cluster.Peer{{NodeID: "a", Address: addresstest.Free(t)}, {NodeID: "b", Address: addresstest.Free(t)}}
 	dirs := []string{filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "b")}
 	var old []*cluster.Node
 	var starting sync.WaitGroup

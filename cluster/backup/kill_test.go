@@ -19,6 +19,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/backup"
+	"github.com/tenuto-dev/tenuto/internal/addresstest"
 )
 
 // nodeEnv is the environment variable with the nodeProcess that a process runs.
@@ -124,7 +125,7 @@ func startProcesses(t *testing.T, sink string) (nodes map[string]*nodeProcess, c
 	var peers []cluster.Peer
 	var addresses []string
 	for _, id := range []string{"a", "b", "c"} {
-		peers = append(peers, cluster.Peer{NodeID: id, Address: freeAddress(t)})
+		peers = append(peers, cluster.Peer{NodeID: id, Address: addresstest.Free(t)})
 		addresses = append(addresses, peers[len(peers)-1].Address)
 	}
 	nodes = make(map[string]*nodeProcess)

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
-	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +16,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/backup"
 	"github.com/tenuto-dev/tenuto/cluster/operate"
+	"github.com/tenuto-dev/tenuto/internal/addresstest"
 	"github.com/tenuto-dev/tenuto/internal/harness"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -83,7 +82,7 @@ func newLoggedCluster(t *testing.T) *loggedCluster {
 	c := &loggedCluster{t: t, whole: t, backups: backup.Directory(t.TempDir()), service: new(service)}
 	var peers []cluster.Peer
 	for i := range 3 {
-		peers = append(peers, cluster.Peer{NodeID: fmt.Sprint("n", i), Address: freeAddress(t)})
+		peers = append(peers, cluster.Peer{NodeID: fmt.Sprint("n", i), Address: addresstest.Free(t)})
 	}
 	for i := range 4 {
 		log := new(nodeLog)
@@ -94,7 +93,7 @@ func newLoggedCluster(t *testing.T) *loggedCluster {
 		if i < len(peers) {
 			config.Listen, config.Peers = peers[i].Address, peers
 		} else {
-			config.Listen, config.Join = freeAddress(t), []string{peers[0].Address}
+			config.Listen, config.Join = addresstest.Free(t), []string{peers[0].Address}
 		}
 		c.configs, c.logs, c.nodes = append(c.configs, config), append(c.logs, log), append(c.nodes, nil)
 		c.start(i)
@@ -167,24 +166,6 @@ func (c *loggedCluster) call() {
 			c.t.Errorf("a call through %s: %q, %v", node.ID(), got, err)
 		}
 	}
-}
-
-// freeAddress returns a loopback address whose port is not one that the system gives out, so that a
-// stopped node finds it free again.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		listener, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000)))
-		if err != nil {
-			continue
-		}
-		if err := listener.Close(); err != nil {
-			t.Fatal(err)
-		}
-		return listener.Addr().String()
-	}
-	t.Fatal("no free port")
-	return ""
 }
 
 // Nodes log no error during operations that succeed, and no warning but a few that are named.
@@ -346,7 +327,7 @@ func (c *loggedCluster) runWorker() {
 func (c *loggedCluster) changeAddress() {
 	const moved = 2
 	c.stop(moved)
-	c.configs[moved].Listen, c.configs[moved].Peers = freeAddress(c.t), nil
+	c.configs[moved].Listen, c.configs[moved].Peers = addresstest.Free(c.t), nil
 	c.configs[moved].Join = []string{c.configs[0].Listen, c.configs[1].Listen}
 	c.start(moved)
 	c.awaitMembers("the others know the new address", func(members []cluster.Member) bool {

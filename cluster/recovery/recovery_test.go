@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +18,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/backup"
 	"github.com/tenuto-dev/tenuto/cluster/recovery"
+	"github.com/tenuto-dev/tenuto/internal/addresstest"
 	"github.com/tenuto-dev/tenuto/internal/keytest"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -60,7 +59,7 @@ func newClusterWithKeys(t *testing.T, nodes, partitions int, keys *keytest.Autho
 	t.Helper()
 	var peers []cluster.Peer
 	for i := range nodes {
-		peers = append(peers, cluster.Peer{NodeID: fmt.Sprint("n", i+1), Address: freeAddress(t)})
+		peers = append(peers, cluster.Peer{NodeID: fmt.Sprint("n", i+1), Address: addresstest.Free(t)})
 	}
 	var members []*member
 	for _, p := range peers {
@@ -105,24 +104,6 @@ func stop(t *testing.T, members ...*member) {
 			t.Fatal(err)
 		}
 	}
-}
-
-// freeAddress returns a loopback address whose port is not one that the system gives out, so that a
-// stopped node finds it free again.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	for range 100 {
-		listener, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000)))
-		if err != nil {
-			continue
-		}
-		if err := listener.Close(); err != nil {
-			t.Fatal(err)
-		}
-		return listener.Addr().String()
-	}
-	t.Fatal("no free port")
-	return ""
 }
 
 func eventually(t *testing.T, what string, holds func(ctx context.Context) bool) {

@@ -1,0 +1,2 @@
+// Package addresstest chooses network addresses for tests.
+package addresstest
