@@ -379,8 +379,8 @@ func (m *members) changeMembers(ctx context.Context, plan func(*membership) (cha
 	result := make(chan error, 1)
 	if !m.callers.start(func() {
 		err := do().Error()
+		<-m.changeSlot // before the caller may begin its next change
 		result <- err
-		<-m.changeSlot
 		if err == nil { // otherwise that would repeat at once what fails at once
 			notify(m.reconcileDue) // the caller may no longer wait
 		}

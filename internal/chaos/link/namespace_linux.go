@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A namespace is a network namespace without a name. The kernel removes it when nobody has it open
-// and no process runs in it.
+// A namespace is a network namespace without a name. The kernel removes it when no process has it
+// open or runs in it.
 type namespace struct{ file *os.File }
 
 // currentNamespace opens the namespace of the calling thread.
@@ -46,21 +46,24 @@ func (n *namespace) do(f func() error) error {
 // thread that cannot be restored is discarded.
 func onOwnThread(f func() error) error {
 	done := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		before, err := currentNamespace()
-		if err != nil {
-			runtime.UnlockOSThread()
-			done <- err
-			return
-		}
-		defer before.Close()
-		err = f()
-		back := unix.Setns(int(before.Fd()), unix.CLONE_NEWNET)
-		if back == nil {
-			runtime.UnlockOSThread()
-		}
-		done <- errors.Join(err, back)
-	}()
+	go func() { done <- inCurrentNamespace(f) }()
 	return <-done
+}
+
+// inCurrentNamespace calls a function on a thread that is in the current namespace afterwards, or
+// ends with the goroutine.
+func inCurrentNamespace(f func() error) error {
+	runtime.LockOSThread()
+	before, err := currentNamespace()
+	if err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	defer before.Close()
+	err = f()
+	back := unix.Setns(int(before.Fd()), unix.CLONE_NEWNET)
+	if back == nil {
+		runtime.UnlockOSThread()
+	}
+	return errors.Join(err, back)
 }
