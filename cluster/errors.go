@@ -150,6 +150,7 @@ var sentinels = []struct {
 	{"address_taken", ErrAddressTaken},
 	{"membership_changing", ErrMembershipChanging},
 	{"last_voter", ErrLastVoter},
+	{"transfer_failed", journal.ErrTransferFailed},
 	{"token_required", ErrTokenRequired},
 	{"token_invalid", ErrTokenInvalid},
 	{"token_expired", ErrTokenExpired},

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tenuto-dev/tenuto/internal/harness"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -80,6 +81,9 @@ func startNodeIn(ctx context.Context, t testing.TB, config Config) *Node {
 	}
 	if config.Logger == nil {
 		config.Logger = testLogger()
+	}
+	if config.harness.HeartbeatTimeout == 0 {
+		config.harness.HeartbeatTimeout = harness.TestHeartbeatTimeout
 	}
 	node, err := Start(ctx, config)
 	if err != nil {

@@ -9,11 +9,14 @@ import (
 	"github.com/hashicorp/raft"
 )
 
+// ErrTransferFailed: no other node took over leadership in time. It still may.
+var ErrTransferFailed = errors.New("transfer of leadership failed")
+
 // TransferLeadership transfers leadership to the follower that is least behind. It returns when
 // this node no longer leads. Appends are rejected with ErrNotLeader meanwhile. The Raft library
 // aborts a transfer after the election timeout; a busy follower may need longer, so three are
-// tried. If ctx ends first, the transfer in progress continues. It returns ErrNotLeader on a node
-// that does not lead and ErrLastVoter on a single node.
+// tried. If ctx ends first, the transfer in progress continues. It returns ErrTransferFailed if all
+// fail, ErrNotLeader on a node that does not lead and ErrLastVoter on a single node.
 func (l *leaderships) TransferLeadership(ctx context.Context) error {
 	return l.transfer(ctx, func() raft.Future { return l.raft.LeadershipTransfer() })
 }
@@ -143,7 +146,7 @@ func (l *leaderships) transfer(ctx context.Context, begin func() raft.Future) er
 			return ErrNotLeader
 		}
 		if err != nil {
-			return fmt.Errorf("transfer leadership: %w", err)
+			return fmt.Errorf("%w: %w", ErrTransferFailed, err)
 		}
 		return nil
 	}

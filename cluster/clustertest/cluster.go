@@ -16,6 +16,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/internal/detour"
+	"github.com/tenuto-dev/tenuto/internal/harness"
 )
 
 // nodesMax bounds the number of nodes.
@@ -289,6 +290,7 @@ func (c *Cluster) startOnce(i int) (node *cluster.Node, err error) {
 	config := c.config(i)
 	config.Listen = address
 	ctx := detour.With(context.Background(), c.network.routeFrom(i))
+	ctx = harness.NewContext(ctx, harness.Overrides{HeartbeatTimeout: harness.TestHeartbeatTimeout})
 	c.network.attach(i, address)
 	c.goroutines.run(func() { node, err = cluster.Start(ctx, config) })
 	return node, err

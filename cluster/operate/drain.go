@@ -3,9 +3,11 @@ package operate
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/internal/access"
@@ -26,6 +28,8 @@ type NoSuccessorError struct {
 	Node string
 	// Unfit says of each other member, by its ID, why it cannot take over.
 	Unfit map[string]string
+
+	unknown bool // a voter may be fit, but its state is not known now
 }
 
 func (e *NoSuccessorError) Error() string {
@@ -63,6 +67,9 @@ func PlanDrain(ctx context.Context, client *cluster.Client, node string) ([]Tran
 // node leads by then. Principal, log and rights are those of [TransferLeadership]: the cluster
 // authorizes each transfer.
 //
+// The state of the members is not known during an election. If then no node is known to be fit,
+// Drain waits up to 10 s for it.
+//
 // Errors: [cluster.ErrNotMember]; [cluster.ErrLastVoter] if the cluster has no other voter;
 // [*NoSuccessorError] if no other voter is fit; those of TransferLeadership. After an error of a
 // transfer, the transfers before it remain, and are returned too.
@@ -71,11 +78,32 @@ func Drain(ctx context.Context, client *cluster.Client, node string) (moved []Tr
 	if err != nil {
 		return nil, fmt.Errorf("drain %s: %w", node, err)
 	}
-	plan, err := PlanDrain(ctx, client, node)
+	plan, err := awaitPlan(ctx, func() ([]Transfer, error) { return PlanDrain(ctx, client, node) })
 	if err != nil {
 		return nil, err
 	}
 	return transferAll(ctx, internals, node, plan)
+}
+
+const (
+	unknownWait  = 10 * time.Second // for the state of members
+	unknownPause = 100 * time.Millisecond
+)
+
+// awaitPlan repeats a plan while it fails because the state of members is not known.
+func awaitPlan(ctx context.Context, plan func() ([]Transfer, error)) ([]Transfer, error) {
+	for end := time.Now().Add(unknownWait); ; {
+		transfers, err := plan()
+		var none *NoSuccessorError
+		if !errors.As(err, &none) || !none.unknown || time.Now().After(end) {
+			return transfers, err
+		}
+		select {
+		case <-time.After(unknownPause):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", err, ctx.Err())
+		}
+	}
 }
 
 // transferAll makes transfers from a node in order, until one fails, and returns those made.
@@ -103,16 +131,17 @@ func planDrain(members []cluster.Member, node string) ([]Transfer, error) {
 	if !slices.ContainsFunc(others, func(m cluster.Member) bool { return m.Voter }) {
 		return nil, cluster.ErrLastVoter
 	}
-	unfit, leads := make(map[string]string), make(map[string]int)
+	none, leads := &NoSuccessorError{Node: node, Unfit: make(map[string]string)}, make(map[string]int)
 	for _, m := range others {
 		leads[m.NodeID] = len(partitionsOf(m))
 		if reason := unfitReason(m); reason != "" {
-			unfit[m.NodeID] = reason
+			none.Unfit[m.NodeID] = reason
+			none.unknown = none.unknown || m.Voter && (m.Liveness == cluster.MemberUnknown || m.Liveness == cluster.MemberAlive && !m.BehindKnown)
 		}
 	}
-	fit := slices.DeleteFunc(others, func(m cluster.Member) bool { return unfit[m.NodeID] != "" })
+	fit := slices.DeleteFunc(others, func(m cluster.Member) bool { return none.Unfit[m.NodeID] != "" })
 	if len(fit) == 0 {
-		return nil, &NoSuccessorError{Node: node, Unfit: unfit}
+		return nil, none
 	}
 	plan := make([]Transfer, len(led))
 	for i, number := range led {

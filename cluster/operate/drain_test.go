@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/clustertest"
@@ -28,40 +30,58 @@ func TestDrain_MovesAllPartitionsAndLosesNoCall(t *testing.T) {
 	if _, err := operate.TransferLeadership(t.Context(), client, "", "n0"); err != nil {
 		t.Fatal(err)
 	}
-	c.Eventually("n0 leads all and would move some to n1 and some to n2", func() bool {
-		plan, err := operate.PlanDrain(t.Context(), client, "n0")
-		to := func(id string) bool {
-			return slices.ContainsFunc(plan, func(p operate.Transfer) bool { return p.To == id })
+	// On a busy machine n0 may lose an election before, and then has less to transfer.
+	c.Eventually("n0 leads all, and a drain moves some to n1 and some to n2", func() bool {
+		if _, err := operate.TransferLeadership(t.Context(), client, "", "n0"); err != nil {
+			return false
 		}
-		return err == nil && len(plan) == partitions && to("n1") && to("n2") && !to("n0")
+		plan, err := operate.PlanDrain(t.Context(), client, "n0")
+		if err != nil || len(plan) < partitions || !movesTo(plan, "n1") || !movesTo(plan, "n2") || movesTo(plan, "n0") {
+			return false
+		}
+		moved := drainDuringCalls(t, client)
+		if movesTo(moved, "n0") {
+			t.Errorf("moved %v", moved)
+		}
+		return len(moved) == partitions
 	})
+}
+
+func movesTo(transfers []operate.Transfer, node string) bool {
+	return slices.ContainsFunc(transfers, func(t operate.Transfer) bool { return t.To == node })
+}
+
+// drainDuringCalls drains n0 during 60 calls, none of which may fail.
+func drainDuringCalls(t *testing.T, client *cluster.Client) []operate.Transfer {
+	t.Helper()
 	var calls sync.WaitGroup
 	for i := range 60 {
 		calls.Go(func() {
-			if got, err := cluster.Call(t.Context(), client, program, fmt.Sprint("i", i), "counted"); err != nil || got != "counted" {
-				t.Errorf("call %d: %q, %v", i, got, err)
+			id := fmt.Sprintf("i%d-%d", i, time.Now().UnixNano())
+			if got, err := cluster.Call(t.Context(), client, program, id, "counted"); err != nil || got != "counted" {
+				t.Errorf("call %s: %q, %v", id, got, err)
 			}
 		})
 	}
 	moved, err := operate.Drain(t.Context(), client, "n0")
 	calls.Wait()
-	if err != nil || len(moved) != partitions {
-		t.Fatalf("moved %v: %v", moved, err)
+	if err != nil && !errors.Is(err, operate.ErrTransferFailed) {
+		t.Errorf("moved %v: %v", moved, err)
 	}
-	if slices.ContainsFunc(moved, func(m operate.Transfer) bool { return m.To == "n0" }) {
-		t.Errorf("moved %v", moved)
-	}
+	return moved
 }
 
 func TestDrain_NodeThatLeadsNothing(t *testing.T) {
 	c := newCluster(t, new(service))
 	client := c.Client(0)
-	if _, err := operate.TransferLeadership(t.Context(), client, "", "n1"); err != nil {
-		t.Fatal(err)
-	}
-	if moved, err := operate.Drain(t.Context(), client, "n2"); len(moved) != 0 || err != nil {
-		t.Errorf("moved %v: %v", moved, err)
-	}
+	// On a busy machine n2 may win an election between the two.
+	c.Eventually("nothing is moved", func() bool {
+		if _, err := operate.TransferLeadership(t.Context(), client, "", "n1"); err != nil {
+			return false
+		}
+		moved, err := operate.Drain(t.Context(), client, "n2")
+		return len(moved) == 0 && err == nil
+	})
 }
 
 func TestDrain_Rejections(t *testing.T) {
@@ -109,7 +129,7 @@ func TestDrain_ReportsWhatWasMovedBeforeTargetDied(t *testing.T) {
 			return false
 		}
 		moved, err := operate.TransferAll(t.Context(), internals, "n0", plan)
-		return err != nil && strings.Contains(err.Error(), "partition 1 to n2") && slices.Equal(moved, plan[:1])
+		return errors.Is(err, operate.ErrTransferFailed) && strings.Contains(err.Error(), "partition 1 to n2") && slices.Equal(moved, plan[:1])
 	})
 	c.Eventually("a second drain moves the rest", func() bool {
 		moved, err := operate.Drain(t.Context(), client, "n0")
@@ -168,21 +188,16 @@ func newClusterWithRights(t *testing.T, rights *transferRights) (*clustertest.Cl
 func TestDrain_AuthorizesEachTransfer(t *testing.T) {
 	rights := new(transferRights)
 	c, client := newClusterWithRights(t, rights)
-	if _, err := operate.TransferLeadership(t.Context(), c.Client(0), "", "n0"); err != nil {
-		t.Fatal(err)
-	}
-	c.Eventually("the others have caught up", func() bool {
-		plan, err := operate.PlanDrain(t.Context(), client, "n0")
-		return err == nil && len(plan) == testPartitions
+	// A transfer that is repeated after an election asks again, and n0 may lose an election.
+	c.Eventually("a drain is asked about each of two transfers", func() bool {
+		if _, err := operate.TransferLeadership(t.Context(), c.Client(0), "", "n0"); err != nil {
+			return false
+		}
+		rights.left.Store(1)
+		rights.asked.Store(0)
+		moved, err := operate.Drain(t.Context(), client, "n0")
+		return errors.Is(err, cluster.ErrNotAuthorized) && len(moved) == 1 && moved[0].Partition == 0 && rights.asked.Load() == 2
 	})
-	rights.left.Store(1)
-	moved, err := operate.Drain(t.Context(), client, "n0")
-	if !errors.Is(err, cluster.ErrNotAuthorized) || len(moved) != 1 || moved[0].Partition != 0 {
-		t.Errorf("moved %v: %v", moved, err)
-	}
-	if asked := rights.asked.Load(); asked < 2 {
-		t.Errorf("Authorize was asked %d times about a transfer", asked)
-	}
 }
 
 func TestDrain_SaysWhyNoNodeCanTakeOver(t *testing.T) {
@@ -207,4 +222,56 @@ func TestDrain_SaysWhyNoNodeCanTakeOver(t *testing.T) {
 	if !errors.As(err, &none) || none.Unfit["n1"] != "is unreachable" || none.Unfit["n2"] != "is 1001 entries behind" {
 		t.Errorf("error %v", err)
 	}
+}
+
+// During an election the leader does not know the state of the others.
+func TestDrain_WaitsWhileMembersAreUnknown(t *testing.T) {
+	member := func(id string, liveness cluster.Liveness) cluster.Member {
+		return cluster.Member{NodeID: id, Voter: true, Leader: id == "n0", Liveness: liveness, BehindKnown: liveness == cluster.MemberAlive}
+	}
+	planAfter := func(d time.Duration, before, after cluster.Liveness) func() ([]operate.Transfer, error) {
+		start := time.Now()
+		return func() ([]operate.Transfer, error) {
+			now := before
+			if time.Since(start) >= d {
+				now = after
+			}
+			return operate.PlanDrainOf([]cluster.Member{member("n0", cluster.MemberAlive), member("n1", now)}, "n0")
+		}
+	}
+	for _, test := range []struct {
+		name          string
+		before, after cluster.Liveness
+		fails         bool
+		at            time.Duration // when the wait ends
+	}{
+		{"known after 3 s", cluster.MemberUnknown, cluster.MemberAlive, false, 3 * time.Second},
+		{"dead after 3 s", cluster.MemberUnknown, cluster.MemberUnreachable, true, 3 * time.Second},
+		{"dead at once", cluster.MemberUnreachable, cluster.MemberAlive, true, 0},
+		{"always unknown", cluster.MemberUnknown, cluster.MemberUnknown, true, 10 * time.Second},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				plan, err := operate.AwaitPlan(t.Context(), planAfter(3*time.Second, test.before, test.after))
+				if waited := time.Since(start).Truncate(time.Second); waited != test.at {
+					t.Errorf("waited %v; want %v", waited, test.at)
+				}
+				if (err != nil) != test.fails || test.fails == movesTo(plan, "n1") {
+					t.Errorf("plan %v, error %v", plan, err)
+				}
+			})
+		})
+	}
+	t.Run("until its context ends", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := operate.AwaitPlan(ctx, planAfter(time.Minute, cluster.MemberUnknown, cluster.MemberAlive))
+			var none *operate.NoSuccessorError
+			if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &none) {
+				t.Errorf("error %v", err)
+			}
+		})
+	})
 }

@@ -3,5 +3,6 @@ package operate
 // For tests.
 var (
 	PlanDrainOf = planDrain
+	AwaitPlan   = awaitPlan
 	TransferAll = transferAll
 )

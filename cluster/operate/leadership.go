@@ -8,8 +8,13 @@ import (
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/internal/access"
+	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 )
+
+// ErrTransferFailed means that a node did not take over leadership in time, because it is busy,
+// unreachable or behind. Try again later.
+var ErrTransferFailed = journal.ErrTransferFailed
 
 // TransferLeadership makes other nodes lead the partitions that the node from leads, or all
 // partitions if from is "": the node to, or if that is "", of each partition the one that is least
@@ -21,7 +26,7 @@ import (
 // previous leader shows who has called. The rights that it needs are [cluster.ActionSeeMembers] and
 // [ActionTransfer].
 //
-// Errors: [cluster.ErrNotMember] for a node that is not a voter; [cluster.ErrLastVoter];
+// Errors: [ErrTransferFailed]; [cluster.ErrNotMember] if to is not a voter; [cluster.ErrLastVoter];
 // [*replay.InvalidError]; [cluster.ErrNotAuthorized]; [cluster.ErrProtocol] while a member does not
 // speak protocol 4; [*cluster.UnavailableError]. After an error, some partitions may have been
 // handed over. A repetition hands over those that are left.

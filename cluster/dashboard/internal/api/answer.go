@@ -61,6 +61,7 @@ var errorStatuses = []struct {
 	{operate.ErrUnknownOperation, http.StatusNotFound, "unknown_operation"},
 	{cluster.ErrNotMember, http.StatusNotFound, "not_member"},
 	{cluster.ErrLastVoter, http.StatusConflict, "last_voter"},
+	{operate.ErrTransferFailed, http.StatusConflict, "transfer_failed"},
 	{cluster.ErrBusy, http.StatusTooManyRequests, "busy"},
 	{cluster.ErrProtocol, http.StatusConflict, "protocol"},
 	{cluster.ErrRequestIDReused, http.StatusConflict, "request_id_reused"},

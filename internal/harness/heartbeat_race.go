@@ -1,0 +1,7 @@
+//go:build race
+
+package harness
+
+import "time"
+
+const TestHeartbeatTimeout = 500 * time.Millisecond
