@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,7 @@ func startComparedWith(t *testing.T, count int, overrides harness.Overrides) (no
 	t.Helper()
 	peers := loopbackPeers(t, count)
 	overrides.CompareInterval = 1000 * time.Hour
+	overrides.HeartbeatTimeout = cmp.Or(overrides.HeartbeatTimeout, harness.TestHeartbeatTimeout)
 	ctx, cancel := context.WithCancel(harness.NewContext(context.Background(), overrides))
 	t.Cleanup(cancel)
 	for i := range peers {
@@ -91,6 +93,20 @@ func tryAlter(t *testing.T, nodes []*Node, victim *Node, id string, change func(
 		t.Fatal(err)
 	}
 	return pending.ReplaceInstance(id, encoded) == nil
+}
+
+// alterUntilFound alters an event of instances on one node until a round says so. A round of a new
+// leader may have found and repaired it before.
+func alterUntilFound(t *testing.T, nodes []*Node, victim *Node, event uint64, ids ...string) (status *clusterpb.VerifyStatus) {
+	t.Helper()
+	eventually(t, "a round finds it", func() bool {
+		for _, id := range ids {
+			alter(t, nodes, victim, id, changeEvent(t, event))
+		}
+		status = verify(t, nodes[0].Client())
+		return len(status.Differences) > 0
+	})
+	return status
 }
 
 // changeEvent changes the time of an event of the first execution.
@@ -248,8 +264,7 @@ func TestRepair_IsVerified(t *testing.T) {
 		b, failed := victim.partitions[0].journal.Hash("ended2")
 		return err == nil && failed == nil && a == b
 	}
-	alter(t, nodes, victim, "ended2", changeEvent(t, 3))
-	eventually(t, "a round finds it", func() bool { return len(verify(t, nodes[0].Client()).Differences) > 0 })
+	alterUntilFound(t, nodes, victim, 3, "ended2")
 	eventually(t, "the quarantine ends", lifted.Load)
 	if n := repairs.Load(); n < 2 {
 		t.Errorf("%d repairs", n)
@@ -306,8 +321,7 @@ func TestRepair_UnderLoad(t *testing.T) {
 	}
 	for round := range 3 {
 		id := fmt.Sprint("waits", round)
-		alter(t, nodes, victim, id, changeEvent(t, 1))
-		eventually(t, "a round finds it", func() bool { return len(verify(t, client).Differences) > 0 })
+		alterUntilFound(t, nodes, victim, 1, id)
 		if err := Send(testContext(t), client, id, word, "y"); err != nil {
 			t.Error(err)
 		}
@@ -487,9 +501,7 @@ func TestVerify_RepairsStandby(t *testing.T) {
 	nodes, logs := startCompared(t, 3)
 	standby := follower(t, nodes)
 	voters := makeStandby(t, nodes, standby)
-	alter(t, nodes, standby, "ended2", changeEvent(t, 4))
-	var status *clusterpb.VerifyStatus
-	eventually(t, "a round finds it", func() bool { status = verify(t, nodes[0].Client()); return len(status.Differences) > 0 })
+	status := alterUntilFound(t, nodes, standby, 4, "ended2")
 	if d := status.Differences[0]; d.Instance != "ended2" || d.Node != standby.config.NodeID || d.EventId != 4 || status.Voters != 2 || status.Standbys != 1 {
 		t.Errorf("%v", status)
 	}
@@ -661,9 +673,7 @@ func TestRepair_ProofsDoNotWaitForAll(t *testing.T) {
 			eventually(t, "the 64 proofs that waited are answered", func() bool { return answered.Load() >= 64 })
 		}
 	}
-	alter(t, nodes, victim, "ended2", changeEvent(t, 4))
-	alter(t, nodes, victim, "ended3", changeEvent(t, 4))
-	eventually(t, "a round finds both", func() bool { return len(verify(t, nodes[0].Client()).Differences) > 0 })
+	alterUntilFound(t, nodes, victim, 4, "ended2", "ended3")
 	expectSound(t, nodes)
 	callers.Wait()
 	if n := repairs.Load(); n < 2 {
