@@ -386,10 +386,12 @@ func TestNode_LogsRole(t *testing.T) {
 	expect := func(id string, allowed ...string) {
 		t.Helper()
 		log, shown := logs[id], 0
+		started := "msg=\"node started\" node=" + id + " "
+		eventually(t, id+" logs that it has started", func() bool { return log.countLines(started) > 0 })
 		for _, role := range allowed {
 			shown += log.countLines(" role=" + role + " cluster=tenuto ")
 		}
-		if log.countLines("msg=\"node started\" node="+id+" ") != 1 || shown != 1 {
+		if log.countLines(started) != 1 || shown != 1 {
 			t.Errorf("%s: not started once as %v:\n%s", id, allowed, log.all())
 		}
 	}
