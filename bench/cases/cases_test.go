@@ -63,6 +63,7 @@ func testCases(t *testing.T, nodes Nodes, cases []*Case) {
 			continue
 		}
 		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 			defer cancel()
 			result, err := c.run(ctx, tinyEnv(t, c, nodes))
