@@ -322,7 +322,7 @@ func managementKinds() map[reflect.Type]requestKind {
 			actions: needs(ActionRevokeToken),
 			check:   func(r *clusterpb.Request, _ payloadLimit) error { return checkTokenKey(r.GetRevokeToken().GetKey()) },
 			serve: func(ctx context.Context, pa *partition, _ *actors.Partition, r *clusterpb.Request) (*clusterpb.Response, error) {
-				return pa.members.revokeToken(ctx, r.GetRevokeToken())
+				return pa.members.revokeToken(ctx, r, r.GetRevokeToken())
 			},
 		},
 		reflect.TypeFor[*clusterpb.Request_GetSettings](): {

@@ -135,16 +135,19 @@ func tokenKey(id string) (ed25519.PublicKey, error) {
 	return key, nil
 }
 
-func (h *memberHandler) revokeToken(ctx context.Context, r *clusterpb.RevokeTokenRequest) (*clusterpb.Response, error) {
+func (h *memberHandler) revokeToken(ctx context.Context, request *clusterpb.Request, r *clusterpb.RevokeTokenRequest) (*clusterpb.Response, error) {
 	err := h.journal.RevokeToken(ctx, r.Key)
+	revoked := &clusterpb.Response{Result: &clusterpb.Response_RevokeToken{RevokeToken: new(clusterpb.RevokeTokenResult)}}
 	switch {
 	case errors.Is(err, journal.ErrRevokeProtocol):
 		return nil, fmt.Errorf("%w: %w", ErrProtocol, err)
+	case errors.Is(err, journal.ErrTokenUnknown) && request.Retried:
+		return revoked, nil // perhaps by the earlier attempt, whose outcome is unknown
 	case err != nil:
 		return nil, tokenError(err)
 	}
 	h.partition.node.config.Logger.Info("join token revoked", "token", base64.RawURLEncoding.EncodeToString(r.Key))
-	return &clusterpb.Response{Result: &clusterpb.Response_RevokeToken{RevokeToken: new(clusterpb.RevokeTokenResult)}}, nil
+	return revoked, nil
 }
 
 // IssueJoinToken returns a token with which one node may join; see [Client.IssueJoinToken].

@@ -280,6 +280,14 @@ func TestJoinToken_ListAndRevoke(t *testing.T) {
 	if err := client.RevokeJoinToken(ctx, second); !errors.Is(err, ErrTokenInvalid) {
 		t.Errorf("revoked twice: %v; want ErrTokenInvalid", err)
 	}
+	key, err := tokenKey(second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := &clusterpb.Request{Call: &clusterpb.Request_RevokeToken{RevokeToken: &clusterpb.RevokeTokenRequest{Key: key}}}
+	if _, err := client.call(ctx, repeated(again)); err != nil {
+		t.Errorf("revoked by a call whose earlier attempt got no answer: %v", err)
+	}
 	if err := client.RevokeJoinToken(ctx, "x"); !errors.As(err, new(*replay.InvalidError)) {
 		t.Errorf("no token: %v; want an InvalidError", err)
 	}
