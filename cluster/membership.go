@@ -162,7 +162,7 @@ func (c *Client) RemoveNode(ctx context.Context, nodeID string) error {
 // when it has caught up. A majority of the other voters must run with their recorded Dirs. From
 // then on the cluster rejects the replaced Dir. While the node answers the leader with its recorded
 // Dir, the call is rejected, because that Dir is not lost. A stopped node counts as answering for
-// one more second.
+// one more second; a leader that has just taken over waits for so long until it knows.
 //
 // Errors: [ErrNodeAlive], [ErrNotMember], [ErrRemoved], [ErrLastVoter], [ErrMembershipChanging],
 // [ErrNotAuthorized], [*replay.InvalidError], [*UnavailableError]. Repeating the call is not an
@@ -310,7 +310,7 @@ func (h *memberHandler) adoptMember(ctx context.Context, r *clusterpb.AdoptMembe
 	if err := journal.CheckIdentity(r.Identity); err != nil {
 		return nil, invalidArgument("identity", err.Error())
 	}
-	if err := h.checkAdopt(r); err != nil {
+	if err := h.checkAdopt(ctx, r); err != nil {
 		return nil, err
 	}
 	err := h.journal.AdoptMember(ctx, r.Node, r.Identity)
@@ -327,15 +327,32 @@ func (h *memberHandler) adoptMember(ctx context.Context, r *clusterpb.AdoptMembe
 	return &clusterpb.Response{Result: &clusterpb.Response_AdoptMember{AdoptMember: new(clusterpb.AdoptMemberResult)}}, nil
 }
 
-// checkAdopt returns an error if the node still answers with its recorded Dir. Only the first
+// checkAdopt returns an error if the node still answers with its recorded Dir. A leader that has
+// just taken over waits until the node has answered it, or has had the time to. Only the first
 // partition checks this. In the others the node may answer until they have adopted the new Dir,
 // too.
-func (h *memberHandler) checkAdopt(r *clusterpb.AdoptMemberRequest) error {
-	for _, m := range h.journal.Members() {
-		answers := m.ContactKnown && m.BehindKnown && !m.Unreachable && m.Identity != ""
-		if h.partition.number == 0 && m.Node == r.Node && m.Identity != r.Identity && answers && m.Node != h.partition.node.config.NodeID {
-			return fmt.Errorf("%w: %q with %s; nothing was adopted; to replace that directory, stop the node first", ErrNodeAlive, r.Node, m.Identity)
+func (h *memberHandler) checkAdopt(ctx context.Context, r *clusterpb.AdoptMemberRequest) error {
+	n := h.partition.node
+	if h.partition.number > 0 || r.Node == n.config.NodeID {
+		return nil
+	}
+	answersWith := ""
+	decided := func() bool {
+		members := h.journal.Members()
+		i := slices.IndexFunc(members, func(m journal.Member) bool { return m.Node == r.Node })
+		if i < 0 || !members[i].ContactKnown || members[i].Unreachable || members[i].Identity == r.Identity {
+			return true
 		}
+		if members[i].BehindKnown {
+			answersWith = members[i].Identity
+		}
+		return members[i].BehindKnown
+	}
+	if err := n.poll(ctx, decided); err != nil {
+		return err
+	}
+	if answersWith != "" {
+		return fmt.Errorf("%w: %q with %s; nothing was adopted; to replace that directory, stop the node first", ErrNodeAlive, r.Node, answersWith)
 	}
 	return nil
 }
