@@ -26,6 +26,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster/internal/wire"
 	"github.com/tenuto-dev/tenuto/internal/harness"
 	"github.com/tenuto-dev/tenuto/internal/lineage"
+	"github.com/tenuto-dev/tenuto/internal/logqueue"
 	"github.com/tenuto-dev/tenuto/proto/clusterpb"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/engine"
@@ -514,6 +515,7 @@ func (n *Node) Close() error {
 	n.closeOnce.Do(func() {
 		n.closeParts()
 		n.config.Logger.Info("node stopped", "uptime", time.Since(n.startedAt).Round(time.Millisecond))
+		logqueue.Flush(n.config.Logger, failureLogTimeout) // the process may exit next
 		<-n.watchDone
 		close(n.closed)
 	})
