@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/tenuto-dev/tenuto/internal/keytest"
+	"github.com/tenuto-dev/tenuto/internal/logqueue"
 )
 
 // An authority signs certificates for tests.
@@ -62,10 +63,12 @@ func writeKeyFiles(t testing.TB, dir string, certificate *tls.Certificate, autho
 	return paths
 }
 
-// A logRecorder keeps what is logged.
+// A logRecorder keeps what is logged. A node does not wait for a handler that gets no processor for
+// a few milliseconds, so the recorder waits for what was logged before it is read.
 type logRecorder struct {
-	mu   sync.Mutex
-	text bytes.Buffer
+	mu      sync.Mutex
+	text    bytes.Buffer
+	loggers []*slog.Logger
 }
 
 func (l *logRecorder) Write(line []byte) (int, error) {
@@ -74,17 +77,39 @@ func (l *logRecorder) Write(line []byte) (int, error) {
 	return l.text.Write(line)
 }
 
+// flush waits until all that was logged is written.
+func (l *logRecorder) flush() {
+	l.mu.Lock()
+	loggers := l.loggers[:len(l.loggers):len(l.loggers)]
+	l.mu.Unlock()
+	for _, logger := range loggers {
+		logqueue.Flush(logger, testTimeout)
+	}
+}
+
 // all returns everything that was logged.
 func (l *logRecorder) all() []byte {
+	l.flush()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return bytes.Clone(l.text.Bytes())
 }
 
-func (l *logRecorder) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+// logger returns a logger whose records of LevelInfo and above are kept.
+func (l *logRecorder) logger() *slog.Logger { return l.loggerAt(slog.LevelInfo) }
+
+func (l *logRecorder) loggerAt(level slog.Level) *slog.Logger {
+	// A node uses the queue of its logger if it has one.
+	logger := logqueue.New(slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: level})))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.loggers = append(l.loggers, logger)
+	return logger
+}
 
 // countLines returns the number of lines that contain text.
 func (l *logRecorder) countLines(text string) int {
+	l.flush()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := 0

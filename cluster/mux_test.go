@@ -151,7 +151,7 @@ func TestMux_EarlyMembersAreNotLogged(t *testing.T) {
 	}
 	mux.Close() // waits for pending log lines
 	if all, unknownMembers := log.countLines("incoming connection rejected"), log.countLines("n3 opened a Raft connection but is not a member"); all != 1 || unknownMembers != 1 {
-		t.Errorf("%d lines of rejections, %d of the stranger; want one:\n%s", all, unknownMembers, log.text.String())
+		t.Errorf("%d lines of rejections, %d of the stranger; want one:\n%s", all, unknownMembers, log.all())
 	}
 }
 

@@ -69,7 +69,7 @@ func TestPayloads_NotInLogsMetricsSpansErrors(t *testing.T) {
 	spans, provider := newSpanRecorder(t)
 	config := Config{
 		Dir: t.TempDir(), TracerProvider: provider, MeterProvider: sdk.NewMeterProvider(sdk.WithReader(reader)),
-		Logger:      slog.New(slog.NewTextHandler(&logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Logger:      logs.loggerAt(slog.LevelDebug),
 		Definitions: canaryDefinitions(""),
 	}
 	ctx := testContext(t)
@@ -93,9 +93,7 @@ func TestPayloads_NotInLogsMetricsSpansErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	stallInstance(t, config, &logs)
-	logs.mu.Lock() // all writers have ended
-	texts = append(texts, logs.text.String(), fmt.Sprintf("%+v", spans()))
-	logs.mu.Unlock()
+	texts = append(texts, string(logs.all()), fmt.Sprintf("%+v", spans()))
 	for _, text := range texts {
 		if at := strings.Index(text, payloadCanary); at >= 0 {
 			t.Errorf("a payload is shown: …%s…", text[max(at-300, 0):at+len(payloadCanary)])

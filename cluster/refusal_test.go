@@ -84,7 +84,7 @@ func TestRefusal_AtSenderInEveryPartition(t *testing.T) {
 	var logs logRecorder
 	node := startNode(t, Config{
 		Dir: t.TempDir(), Partitions: testPartitions, Listen: loopbackAddress(t), Definitions: refusalDefinitions(),
-		Logger: slog.New(slog.NewTextHandler(&logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Logger: logs.loggerAt(slog.LevelDebug),
 	})
 	awaitNewestProtocol(t, node)
 	ctx := testContext(t)

@@ -508,7 +508,7 @@ func TestCompletionHandler_RejectsBadRequests(t *testing.T) {
 	var logged logRecorder
 	node := startNewestProtocol(t, Config{
 		Definitions: s.definitions(), CompletionURL: testCompletionURL, Settings: Settings{PayloadMax: 1000},
-		PayloadConverter: replay.PayloadConverter{Codec: flippingCodec{}}, Logger: slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		PayloadConverter: replay.PayloadConverter{Codec: flippingCodec{}}, Logger: logged.loggerAt(slog.LevelDebug),
 	})
 	post := serveCompletions(t, node)
 	startSigned(t, node, "a")

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -161,7 +160,7 @@ func TestWorker_DrainsWhenStopping(t *testing.T) {
 	var nodes []*Node
 	for i, peer := range peers {
 		config := peerConfig(t, peers, i, w.definitions(peer.NodeID)...)
-		config.Partitions, config.ActivitiesMax, config.Tags, config.Logger = 1, 2, []string{peer.NodeID, "any"}, slog.New(slog.NewTextHandler(logs, nil))
+		config.Partitions, config.ActivitiesMax, config.Tags, config.Logger = 1, 2, []string{peer.NodeID, "any"}, logs.logger()
 		nodes = append(nodes, startNode(t, config))
 	}
 	ctx := testContext(t)
