@@ -115,7 +115,8 @@ func TestWorkers_RunActivitiesWhenLeaderIsFull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "two run on each node", func() bool { return w.countOn("n1") == 2 && w.countOn("n2") == 2 && w.countOn("n3") == 2 })
+	// Attempts may begin again when the leader changes.
+	eventually(t, "two run on each node", func() bool { return w.countOn("n1") >= 2 && w.countOn("n2") >= 2 && w.countOn("n3") >= 2 })
 	close(w.release)
 	if where, err := run.Wait(ctx); err != nil || len(where) != 6 {
 		t.Errorf("ran on %v, %v", where, err)
@@ -133,7 +134,7 @@ func TestWorkers_TakeOverFromStoppedNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "all run", func() bool { return w.total() == 6 })
+	eventually(t, "all run", func() bool { return w.total() >= 6 })
 	if err := others[0].Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +171,7 @@ func TestWorker_DrainsWhenStopping(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "all run", func() bool { return w.total() == 6 })
+	eventually(t, "all run", func() bool { return w.total() >= 6 })
 	if err := worker.Stop(ctx); err != nil {
 		t.Fatal(err)
 	}
