@@ -27,6 +27,7 @@ func TestMemberHint_ReturningNodeFollowsNewMember(t *testing.T) {
 	config := Config{
 		NodeID: "n4", Listen: loopbackAddress(t), Dir: t.TempDir(), Definitions: definitions(), Logger: testLogger(),
 		TLS: trusted.keys(trusted.Node("n4")), Partitions: testPartitionsDefault, Join: []string{survivor.config.Listen},
+		CallTimeout: testTimeout,
 	}
 	joined := startNode(t, config)
 	for _, g := range joined.partitions {

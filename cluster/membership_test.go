@@ -52,10 +52,13 @@ func (c *testCluster) start(config Config) *Node {
 	return node
 }
 
-// joiningConfig returns the configuration of a node that joins.
+// joiningConfig returns the configuration of a node that joins, and has the time to.
 func (c *testCluster) joiningConfig(id string) Config {
 	c.t.Helper()
-	config := Config{NodeID: id, Listen: loopbackAddress(c.t), Dir: c.t.TempDir(), Definitions: definitions(), Logger: testLogger(), Partitions: testPartitionsDefault}
+	config := Config{
+		NodeID: id, Listen: loopbackAddress(c.t), Dir: c.t.TempDir(), Definitions: definitions(), Logger: testLogger(), Partitions: testPartitionsDefault,
+		CallTimeout: testTimeout,
+	}
 	for _, node := range c.all() {
 		config.Join = append(config.Join, node.config.address())
 	}
@@ -291,7 +294,6 @@ func TestMembership_RejectsDirectoryOfRemovedNode(t *testing.T) {
 	}
 	join := f.joiningConfig(old.ID())
 	join.Dir, join.Listen = old.config.Dir, old.config.Listen
-	join.CallTimeout = testTimeout
 	if back, err := Start(testContext(t), join); err == nil {
 		t.Cleanup(func() { _ = back.Close() })
 		expectRemoved(t, back)
@@ -401,7 +403,7 @@ func TestMembership_GrowsFromOneNode(t *testing.T) {
 	}
 	alone.Listen = loopbackAddress(t)
 	first = startNode(t, alone)
-	join := Config{NodeID: "guest", Listen: loopbackAddress(t), Dir: t.TempDir(), Join: []string{alone.Listen}, Definitions: definitions()}
+	join := Config{NodeID: "guest", Listen: loopbackAddress(t), Dir: t.TempDir(), Join: []string{alone.Listen}, Definitions: definitions(), CallTimeout: testTimeout}
 	joiner := startNode(t, join)
 	for _, g := range joiner.partitions {
 		eventually(t, "it has a vote", func() bool { return g.journal.Status().Voter })
@@ -426,7 +428,7 @@ func TestMembership_RejectsNodeOfOtherCluster(t *testing.T) {
 	onDisk, inMemory := f.joiningConfig("n2"), f.joiningConfig("n2")
 	inMemory.Dir, inMemory.InMemory = "", true
 	for _, config := range []Config{onDisk, inMemory} {
-		config.ClusterID, config.CallTimeout = "other", testTimeout
+		config.ClusterID = "other"
 		node, err := Start(ctx, config)
 		if err == nil {
 			_ = node.Close()

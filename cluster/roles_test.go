@@ -37,7 +37,6 @@ func startWithRoles(t *testing.T, founders, voters int, zones ...string) *testCl
 	})
 	for ; i < len(zones); i++ {
 		config := f.joiningConfig(fmt.Sprintf("n%d", i+1))
-		config.CallTimeout = testTimeout // to join
 		change(&config, zones[i])
 		f.start(config)
 	}

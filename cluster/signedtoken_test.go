@@ -185,6 +185,7 @@ func TestSignedToken_CompletesOnAnyNode(t *testing.T) {
 	}
 	joined := startNode(t, configure(Config{
 		NodeID: "n4", Listen: loopbackAddress(t), Join: []string{peers[1].Address, peers[2].Address}, Dir: t.TempDir(), Definitions: s.definitions(),
+		CallTimeout: testTimeout,
 	}))
 	post := serveCompletions(t, joined)
 	for i := range partitions {
@@ -279,7 +280,7 @@ func TestSignedToken_KeyIsInSnapshot(t *testing.T) {
 	log := new(logRecorder)
 	joined := startNode(t, Config{
 		NodeID: "n2", Listen: loopbackAddress(t), Join: []string{peers[0].Address}, Dir: t.TempDir(), Definitions: config.Definitions,
-		Partitions: 1, CompletionURL: testCompletionURL, Logger: log.logger(),
+		Partitions: 1, CompletionURL: testCompletionURL, Logger: log.logger(), CallTimeout: testTimeout,
 	})
 	expectStatus(t, "completed on the new node", serveCompletions(t, joined)(urls[0], `"joined"`), http.StatusNoContent)
 	if log.countLines("state replaced by snapshot") == 0 {

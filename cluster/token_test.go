@@ -206,7 +206,10 @@ func TestJoinToken_DoesNotReplaceCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := Config{NodeID: "n4", Listen: loopbackAddress(t), Dir: t.TempDir(), Definitions: definitions(), Logger: testLogger(), Partitions: testPartitionsDefault}
+	config := Config{
+		NodeID: "n4", Listen: loopbackAddress(t), Dir: t.TempDir(), Definitions: definitions(), Logger: testLogger(), Partitions: testPartitionsDefault,
+		CallTimeout: testTimeout,
+	}
 	for _, node := range nodes {
 		config.Join = append(config.Join, node.config.address())
 	}
