@@ -474,15 +474,18 @@ func TestDeadline_CancelsRunOnNextLeader(t *testing.T) {
 	eventually(t, "the cluster speaks the protocol of deadlines", func() bool {
 		return leaderOfInstance(t, nodes, "w").partitionOf("w").journal.Protocol() >= state.DeadlinesProtocol
 	})
-	deadline := time.Now().Add(2 * time.Second)
-	run, err := StartRun(ctx, client, waiter, "w", "", Deadline(deadline))
+	run, err := StartRun(ctx, client, waiter, "w", "", Deadline(time.Now().Add(2*time.Second)))
 	if err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(time.Hour)
+	if _, err := StartRun(ctx, client, waiter, "waits", "", Deadline(deadline)); err != nil {
 		t.Fatal(err)
 	}
 	if err := leaderOfInstance(t, nodes, "w").partitionOf("w").journal.TransferLeadership(ctx); err != nil {
 		t.Logf("transfer: %v", err) // leadership was lost by itself
 	}
-	pending, err := client.Pending(ctx, "w")
+	pending, err := client.Pending(ctx, "waits")
 	if err != nil || len(pending) != 2 || !pending[0].FireAt.Equal(deadline.Round(0)) || pending[0].Name != "deadline" || pending[1].Name != "word" {
 		t.Errorf("pending %+v, %v; want a timer for %v", pending, err, deadline)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -69,12 +68,14 @@ func TestHealth_FollowerReadyOnlyWithLeader(t *testing.T) {
 	for _, node := range nodes {
 		eventually(t, "every node is ready", func() bool { return node.Health().Ready() == nil })
 	}
-	leader := slices.IndexFunc(nodes, (*Node).IsLeader)
-	follower := nodes[1-leader]
-	if health := follower.Health(); health.Role != RoleFollower || health.Leader != nodes[leader].ID() {
-		t.Errorf("follower: got %+v", health)
-	}
-	if err := nodes[leader].Close(); err != nil {
+	var leader, follower *Node
+	eventually(t, "one node leads and the other follows it", func() bool {
+		leader = leaderOf(t, nodes)
+		follower = nodesExcept(nodes, leader)[0]
+		health := follower.Health()
+		return health.Role == RoleFollower && health.Leader == leader.ID() && health.Ready() == nil
+	})
+	if err := leader.Close(); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the other has no leader", func() bool { return errors.Is(follower.Health().Ready(), ErrNoLeader) })

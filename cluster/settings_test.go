@@ -183,8 +183,8 @@ func TestSettings_FailoverKeepsLimits(t *testing.T) {
 		}
 		check("led-by-"+node.ID(), founded.Limits.Buffered)
 	}
-	leader := f.anyNode().partitions[0].leader()
 	changeSettings(t, f.anyNode().Client(), func(s *Settings) { s.Limits.Buffered = 6 })
+	leader := f.leader().ID()
 	f.kill(leader)
 	eventually(t, "another node leads", func() bool {
 		return f.anyNode().partitions[0].isLeader() || f.anyNode().partitions[0].leader() != leader
@@ -353,6 +353,7 @@ func TestUpgrade_SettingsRecordedWhenAllSpeakProtocol(t *testing.T) {
 	for i := range peers {
 		config := peerConfig(t, peers, i, definitions()...)
 		config.Settings, config.protocol = buffered(2+i), older
+		config.harness.HeartbeatTimeout = time.Second // no other node may begin to lead, on few processors either
 		f.start(config)
 	}
 	upgrade := func(id string) {

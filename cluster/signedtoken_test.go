@@ -600,6 +600,7 @@ func TestCompletionHandler_ValueTooLargeForLeader(t *testing.T) {
 		starting.Go(func() {
 			config := peerConfig(t, peers, i, s.definitions()...)
 			config.CompletionURL = testCompletionURL
+			config.harness.HeartbeatTimeout = time.Second // the leader must not change, on few processors either
 			nodes[i] = startNode(t, config)
 		})
 	}

@@ -3,7 +3,7 @@ package cluster
 import (
 	"context"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -180,12 +180,18 @@ func TestTrace_AttemptOnOtherNodeIsInTrace(t *testing.T) {
 	spans, provider := newSpanRecorder(t)
 	peers := loopbackPeers(t, 2)
 	// With one slot on each node, two activities that wait for each other run on both nodes.
-	var wg sync.WaitGroup
-	wg.Add(2)
-	meet := func(_ context.Context, n int) (int, error) {
-		wg.Done()
-		wg.Wait()
-		return n, nil
+	var begun atomic.Int64
+	met := make(chan struct{})
+	meet := func(ctx context.Context, n int) (int, error) {
+		if begun.Add(1) == 2 { // an attempt may begin again when the leader changes
+			close(met)
+		}
+		select {
+		case <-met:
+			return n, nil
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
 	}
 	var nodes []*Node
 	for i := range peers {
