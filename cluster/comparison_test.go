@@ -209,12 +209,10 @@ func TestVerify_RepairsMinority(t *testing.T) {
 				}
 			}
 			expectSound(t, nodes)
-			errors := ""
-			for _, log := range logs {
-				errors += string(log.all())
-			}
-			if !strings.Contains(errors, "replicas differ") || !strings.Contains(errors, "replica repaired") {
-				t.Errorf("not in the logs:\n%s", errors)
+			for _, text := range []string{"replicas differ", "replica repaired"} {
+				eventually(t, "the logs say: "+text, func() bool {
+					return slices.ContainsFunc(logs, func(log *logRecorder) bool { return log.countLines(text) > 0 })
+				})
 			}
 			if err := Send(testContext(t), nodes[0].Client(), "waits1", word, "y"); err != nil {
 				t.Error(err)
@@ -276,9 +274,10 @@ func TestRepair_IsVerified(t *testing.T) {
 func expectQuarantineShown(t *testing.T, leader, victim *Node, id string) {
 	t.Helper()
 	eventually(t, "the health of the node shows it", func() bool { return victim.Health().Quarantined == 1 })
-	if h := leader.Health(); h.Quarantined != 0 || h.Stopped != 0 || h.Ready() != nil {
+	if h := leader.Health(); h.Quarantined != 0 || h.Stopped != 0 {
 		t.Errorf("health of the leader %+v", h)
 	}
+	eventually(t, "the leader is ready", func() bool { return leader.Health().Ready() == nil })
 	status, err := leader.Client().Get(testContext(t), id)
 	if err != nil || !slices.Equal(status.Quarantined, []string{victim.config.NodeID}) {
 		t.Errorf("status %+v, error %v", status, err)
@@ -399,6 +398,18 @@ func TestVerify_MixedBuilds(t *testing.T) {
 	expectSound(t, nodes)
 }
 
+// quarantine records a quarantine, whichever node leads.
+func quarantine(t *testing.T, nodes []*Node, q *journalpb.Quarantine) {
+	t.Helper()
+	eventually(t, "the quarantine is recorded", func() bool {
+		err := leaderOf(t, nodes).partitions[0].journal.Quarantine(testContext(t), q)
+		if err != nil && !errors.Is(err, journal.ErrNotLeader) && !errors.Is(err, journal.ErrUnknownOutcome) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+}
+
 // While a replica is quarantined, its node answers no read of the instance, and does not lead.
 func TestQuarantine_NodeDoesNotServe(t *testing.T) {
 	t.Parallel()
@@ -408,13 +419,10 @@ func TestQuarantine_NodeDoesNotServe(t *testing.T) {
 	if victim == leader {
 		victim = nodes[1]
 	}
-	q := &journalpb.Quarantine{Instance: "ended1", Node: victim.config.NodeID}
-	if err := leader.partitions[0].journal.Quarantine(testContext(t), q); err != nil {
-		t.Fatal(err)
-	}
+	quarantine(t, nodes, &journalpb.Quarantine{Instance: "ended1", Node: victim.config.NodeID})
 	eventually(t, "the node knows", func() bool {
 		if !isQuarantined(victim.partitions[0], "ended1") {
-			return len(leader.partitions[0].journal.Quarantines()) == 0 // it was lifted already
+			return len(leaderOf(t, nodes).partitions[0].journal.Quarantines()) == 0 // it was lifted already
 		}
 		response := victim.dispatcher.serve(testContext(t), victim.partitions[0].prepareRequest(&clusterpb.Request{
 			Instance: "ended1", Stale: true, Call: &clusterpb.Request_Get{Get: new(clusterpb.GetRequest)},
@@ -441,18 +449,25 @@ func TestVerify_TieStopsInstance(t *testing.T) {
 		t.Fatalf("%v", status.Differences)
 	}
 	ctx, client := testContext(t), nodes[0].Client()
-	_ = Send(short(t), client, "waits2", word, "y") // it is not answered
+	sending, cancel := context.WithCancel(ctx)
+	sent := make(chan error, 1)
+	go func() { sent <- Send(sending, client, "waits2", word, "y") }() // it is not answered
 	eventually(t, "the instance is shown as stalled", func() bool {
 		got, err := client.Get(ctx, "waits2")
 		return err == nil && got.State == Stalled
 	})
+	cancel()
+	if err := <-sent; err == nil {
+		t.Error("a stopped instance has taken an event")
+	}
 	if err := Send(ctx, client, "waits3", word, "y"); err != nil {
 		t.Errorf("another instance: %v", err)
 	}
-	members, err := client.Members(ctx)
-	if h := nodes[1].Health(); err != nil || h.Stopped != 1 || h.Quarantined != 0 || h.Ready() != nil || members[0].Stopped+members[1].Stopped != 1 {
-		t.Errorf("health %+v, members %+v, error %v", h, members, err)
-	}
+	eventually(t, "health and members show the stopped instance", func() bool {
+		members, err := client.Members(ctx)
+		h := nodes[1].Health()
+		return err == nil && h.Stopped == 1 && h.Quarantined == 0 && h.Ready() == nil && members[0].Stopped+members[1].Stopped == 1
+	})
 	if err := accept(t, client, "waits2", nodes[0].config.NodeID); err != nil {
 		t.Fatal(err)
 	}
@@ -513,8 +528,8 @@ func TestVerify_RepairsStandby(t *testing.T) {
 		}
 		return strings.Contains(all, "repaired="+standby.config.NodeID)
 	})
-	if err := errors.Join(voters[0].Health().Ready(), standby.Health().Ready()); err != nil {
-		t.Error(err)
+	for _, node := range []*Node{voters[0], standby} {
+		eventually(t, node.ID()+" is ready", func() bool { return node.Health().Ready() == nil })
 	}
 }
 
@@ -568,10 +583,7 @@ func TestAccept_QuarantinedReplica(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := &journalpb.Quarantine{Instance: "waits2", Node: accepted.config.NodeID, Reason: "before the tie"}
-	if err := leaderOf(t, nodes).partitions[0].journal.Quarantine(testContext(t), q); err != nil {
-		t.Fatal(err)
-	}
+	quarantine(t, nodes, &journalpb.Quarantine{Instance: "waits2", Node: accepted.config.NodeID, Reason: "before the tie"})
 	if err := accept(t, client, "waits2", accepted.config.NodeID); err != nil {
 		t.Fatal(err)
 	}
@@ -615,11 +627,8 @@ func TestRecover_NamesQuarantinedReplicas(t *testing.T) {
 	release := make(chan struct{})
 	nodes, _ := startComparedWith(t, 3, harness.Overrides{RepairStep: func(string) { <-release }})
 	t.Cleanup(func() { close(release) }) // before the nodes close
-	leader, victim := leaderOf(t, nodes), follower(t, nodes)
-	q := &journalpb.Quarantine{Instance: "waits1", Node: victim.config.NodeID, Reason: "test"}
-	if err := leader.partitions[0].journal.Quarantine(testContext(t), q); err != nil {
-		t.Fatal(err)
-	}
+	victim := follower(t, nodes)
+	quarantine(t, nodes, &journalpb.Quarantine{Instance: "waits1", Node: victim.config.NodeID, Reason: "test"})
 	eventually(t, "the node knows of the quarantine", func() bool { return len(victim.partitions[0].journal.Quarantines()) == 1 })
 	if err := victim.Close(); err != nil {
 		t.Fatal(err)
@@ -679,12 +688,6 @@ func TestRepair_ProofsDoNotWaitForAll(t *testing.T) {
 	if n := repairs.Load(); n < 2 {
 		t.Errorf("%d repairs", n)
 	}
-}
-
-func short(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	t.Cleanup(cancel)
-	return ctx
 }
 
 // While a member speaks an older protocol, nothing is recorded that it would ignore.

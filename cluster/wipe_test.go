@@ -307,9 +307,7 @@ func testCopiedDir(t *testing.T, leaderAlone bool) {
 	if err := clone.Err(); !errors.Is(err, ErrDirectoryCopied) {
 		t.Errorf("the copy: %v", err)
 	}
-	if err := nodes[original].Health().Ready(); err != nil {
-		t.Errorf("the node itself: %v", err)
-	}
+	eventually(t, "the node itself is ready", func() bool { return nodes[original].Health().Ready() == nil })
 	eventually(t, "the node reports the copy", func() bool { return nodes[original].Health().Copies > 0 })
 	members, err := leader.Members(ctx)
 	if err != nil {
