@@ -162,7 +162,7 @@ func checkGoroutineLeaks(t *testing.T) {
 // goroutinesLeft waits until no more goroutines run than before. It returns the stacks if more
 // remain.
 func goroutinesLeft(before int) string {
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(testTimeout)
 	for countGoroutines() > before {
 		if time.Now().After(deadline) {
 			return goroutineStacks()

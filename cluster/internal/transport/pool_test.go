@@ -55,7 +55,7 @@ func checkGoroutineLeaks(t *testing.T) {
 	t.Helper()
 	before := len(goroutineStacks())
 	t.Cleanup(func() {
-		for deadline := time.Now().Add(10 * time.Second); len(goroutineStacks()) > before; time.Sleep(5 * time.Millisecond) {
+		for deadline := time.Now().Add(testTimeout); len(goroutineStacks()) > before; time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Errorf("goroutines left:\n%s", strings.Join(goroutineStacks(), "\n\n"))
 				return
