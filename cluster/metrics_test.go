@@ -164,12 +164,19 @@ func TestMetrics_RecordingDoesNotAllocate(t *testing.T) {
 	attempt := &replay.Attempt{Name: "double", Number: 1}
 	events := []*journalpb.Event{{EventId: 2, Body: &journalpb.Event_TimerCreated{}}}
 	observer := telemetry.NewObserver(node.metrics, nil)
-	if got := testing.AllocsPerRun(100, func() {
-		observer.Attempted(attempt, 2*time.Millisecond, time.Millisecond, actors.AttemptCompleted)
-		observer.Committed("a", 1, events)
-		observer.TimerFired(time.Millisecond)
-	}); got > 0 {
-		t.Errorf("%v allocations", got)
+	allocations := func() float64 {
+		return testing.AllocsPerRun(100, func() {
+			observer.Attempted(attempt, 2*time.Millisecond, time.Millisecond, actors.AttemptCompleted)
+			observer.Committed("a", 1, events)
+			observer.TimerFired(time.Millisecond)
+		})
+	}
+	least := allocations()
+	for range 20 { // those of the node's other goroutines count, too
+		least = min(least, allocations())
+	}
+	if least > 0 {
+		t.Errorf("%v allocations", least)
 	}
 }
 
