@@ -49,7 +49,7 @@ func startsOther(ctx context.Context, p shipment) (string, error) {
 	if _, err := StartRun(ctx, client, shipments, id, p, Attach()); err != nil {
 		return "", err
 	}
-	return id, Send(ctx, client, p.Collector, reported, "from activity")
+	return id, Send(ctx, client, p.Collector, reported, "from activity", RequestID(replay.ActivityInfo(ctx).IdempotencyKey()))
 }
 
 func shipmentBody(ctx *replay.Context, p shipment) (seen []string, err error) {

@@ -11,6 +11,8 @@ func TestRecordMissingCode_WithAndWithoutIndex(t *testing.T) {
 		if _, err := StartRun(ctx, node.Client(), versionedOrchestration, "waits", "event"); err != nil {
 			t.Fatal(err)
 		}
+		// The start is answered before that; an instance whose history grows is left out.
+		eventually(t, "it waits", func() bool { return len(historyEventTypes(t, node, "waits")) == 2 })
 		pa := node.partitions[0]
 		if indexed := pa.journal.IsIndexed(); indexed == config.InMemory {
 			t.Errorf("%s: indexed %v", name, indexed)

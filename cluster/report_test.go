@@ -51,27 +51,38 @@ func TestReports_OfAllNodes(t *testing.T) {
 		eventually(t, node.ID()+" is ready", func() bool { return node.Health().Ready() == nil })
 	}
 	for i, client := range []*Client{nodes[0].Client(), nodes[1].Client(), remote} {
-		reports := reportsOf(t, ctx, client)
-		if len(reports) != len(nodes) {
-			t.Fatalf("client %d: %d reports", i, len(reports))
-		}
-		var started, leaders int
+		var reports []access.NodeReport
+		// A call is answered before its start is counted and the slot of its activity is free. A node
+		// may take too long to answer, or learn of another leader.
+		eventually(t, fmt.Sprintf("client %d: all nodes report and agree", i), func() bool {
+			reports = reportsOf(t, ctx, client)
+			return len(reports) == len(nodes) && doReportsAgree(reports, len(nodes[0].partitions))
+		})
 		for j, r := range reports {
-			if r.Err != nil {
-				t.Fatalf("client %d: %s: %v", i, r.Node, r.Err)
-			}
 			checkReport(t, nodes[j], r.Report)
-			started += int(sumOf(r.Report.Rates.Started))
-			for _, p := range r.Report.Partitions {
-				if p.Role == string(RoleLeader) {
-					leaders++
-				}
-			}
-		}
-		if started != 1 || leaders != len(nodes[0].partitions) {
-			t.Errorf("client %d: %d started, %d leaders", i, started, leaders)
 		}
 	}
+}
+
+// doReportsAgree reports whether all nodes have reported one start, one leader of each partition,
+// which all know, and that nothing runs.
+func doReportsAgree(reports []access.NodeReport, partitions int) bool {
+	var started, leaders int
+	for _, r := range reports {
+		if r.Err != nil || r.Report.FreeSlots != r.Report.Slots {
+			return false
+		}
+		started += int(sumOf(r.Report.Rates.Started))
+		for _, p := range r.Report.Partitions {
+			if p.Leader == "" || p.ClockOffset == nil {
+				return false
+			}
+			if p.Role == string(RoleLeader) {
+				leaders++
+			}
+		}
+	}
+	return started == 1 && leaders == partitions
 }
 
 func sumOf(counts []uint32) (sum uint32) {
@@ -124,14 +135,14 @@ func TestReports_NodeWithoutAnswer(t *testing.T) {
 	if err := nodes[2].Close(); err != nil {
 		t.Fatal(err)
 	}
-	reports := reportsOf(t, testContext(t), nodes[0].Client())
-	if len(reports) != 3 || reports[0].Err != nil || reports[1].Err != nil || reports[2].Err == nil || reports[2].Report != nil {
-		t.Errorf("the reports are %v", reports)
-	}
-	for _, r := range reportsOf(t, testContext(t), remote) {
-		if (r.Err == nil) != (r.Node != nodes[2].ID()) {
-			t.Errorf("%s: %v", r.Node, r.Err)
-		}
+	for where, client := range map[string]*Client{"on a node": nodes[0].Client(), "remote": remote} {
+		eventually(t, "the others report, "+where, func() bool { // one that is slow has an error, too
+			reports := reportsOf(t, testContext(t), client)
+			if len(reports) == 3 && (reports[2].Err == nil || reports[2].Report != nil) {
+				t.Fatalf("%s, the reports are %v", where, reports)
+			}
+			return len(reports) == 3 && reports[0].Err == nil && reports[1].Err == nil
+		})
 	}
 	internals, err := nodes[2].Client().Internal(access.Key{})
 	if err != nil {
