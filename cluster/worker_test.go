@@ -233,7 +233,7 @@ func TestWorkers_SkipNodeWithoutCode(t *testing.T) {
 	ctx := testContext(t)
 	for i := range 3 {
 		where, err := Call(ctx, nodes[0].Client(), manyActivities, fmt.Sprintf("m%d", i), 5)
-		if err != nil || len(where) != 5 || w.countOn("n3") != 5*(i+1) {
+		if err != nil || len(where) != 5 || w.countOn("n3") < 5*(i+1) { // attempts may begin again
 			t.Fatalf("ran on %v, %v", where, err)
 		}
 	}
