@@ -25,7 +25,8 @@ type leadership struct {
 	epoch     uint64
 	startedAt time.Time
 	cancel    context.CancelFunc
-	ended     chan struct{} // closed when Lead has returned
+	over      <-chan struct{} // closed by cancel, when IsLeader is false
+	ended     chan struct{}   // closed when Lead has returned
 }
 
 // leaderships begins and ends the leaderships of this node, and transfers leadership.
@@ -177,7 +178,7 @@ func (l *leaderships) becomeLeader(ctx context.Context) error {
 		return fmt.Errorf("commit epoch: %w", l.failStop.Err())
 	}
 	leadershipCtx, cancel := context.WithCancel(ctx)
-	r := &leadership{term: result.term, epoch: result.outcomes[0], startedAt: time.Now(), cancel: cancel, ended: make(chan struct{})}
+	r := &leadership{term: result.term, epoch: result.outcomes[0], startedAt: time.Now(), cancel: cancel, over: leadershipCtx.Done(), ended: make(chan struct{})}
 	l.clock.SetLeaderEpoch(r.epoch)
 	l.config.Logger.Info("leading", "epoch", r.epoch, "term", r.term)
 	l.proposer.queue.accept() // first, so that IsLeader implies that appends are accepted

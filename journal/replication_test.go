@@ -118,39 +118,41 @@ func TestFollower_FarBehindGetsSnapshot(t *testing.T) {
 // still leads. Or the snapshot was installed without the leader learning it, and the leader must
 // continue when it does.
 func TestInstallSnapshot_RejectsOldSnapshot(t *testing.T) {
-	g := newTestCluster(t, nil)
-	leader := g.leader(t)
-	j, follower := g.nodes[leader], (leader+1)%3
-	mustAppend(t, j, newStartAppend(j.Epoch(), "before"))
-	if err := j.raft.Snapshot().Error(); err != nil {
-		t.Fatal(err)
-	}
-	for i := range 20 {
-		mustAppend(t, j, newStartAppend(j.Epoch(), fmt.Sprintf("since-%d", i)))
-	}
-	g.awaitEqualStates(t)
-	reached := g.nodes[follower].lastLocalIndex()
-	snapshots, err := g.nodes[follower].snapshots.List()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := g.sendSnapshot(t, leader, follower); err != nil {
-		t.Errorf("the leader would send it repeatedly: %v", err)
-	}
-	if now, err := g.nodes[follower].snapshots.List(); err != nil || len(now) != len(snapshots) {
-		t.Errorf("%d snapshots, and then %d: %v", len(snapshots), len(now), err)
-	}
-	if err := g.writeSnapshot(t, leader, follower); err == nil {
-		t.Error("Raft would install it")
-	}
-	if got := g.nodes[follower].lastLocalIndex(); got < reached {
-		t.Errorf("the node was at entry %d and is at %d", reached, got)
-	}
-	mustAppend(t, j, newStartAppend(j.Epoch(), "after"))
-	g.awaitEqualStates(t)
-	if err := g.nodes[follower].Err(); err != nil {
-		t.Error(err)
-	}
+	waittest.InSynctest(t, func(t *testing.T) {
+		g := newTestCluster(t, nil)
+		leader := g.leader(t)
+		j, follower := g.nodes[leader], (leader+1)%3
+		mustAppend(t, j, newStartAppend(j.Epoch(), "before"))
+		if err := j.raft.Snapshot().Error(); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 20 {
+			mustAppend(t, j, newStartAppend(j.Epoch(), fmt.Sprintf("since-%d", i)))
+		}
+		g.awaitEqualStates(t)
+		reached := g.nodes[follower].lastLocalIndex()
+		snapshots, err := g.nodes[follower].snapshots.List()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := g.sendSnapshot(t, leader, follower); err != nil {
+			t.Errorf("the leader would send it repeatedly: %v", err)
+		}
+		if now, err := g.nodes[follower].snapshots.List(); err != nil || len(now) != len(snapshots) {
+			t.Errorf("%d snapshots, and then %d: %v", len(snapshots), len(now), err)
+		}
+		if err := g.writeSnapshot(t, leader, follower); err == nil {
+			t.Error("Raft would install it")
+		}
+		if got := g.nodes[follower].lastLocalIndex(); got < reached {
+			t.Errorf("the node was at entry %d and is at %d", reached, got)
+		}
+		mustAppend(t, j, newStartAppend(j.Epoch(), "after"))
+		g.awaitEqualStates(t)
+		if err := g.nodes[follower].Err(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // snapshotAndTruncate makes a node take a snapshot and truncate most of its log.
@@ -231,6 +233,9 @@ func TestTransferLeadership(t *testing.T) {
 		epoch := g.nodes[first].Epoch()
 		if err := g.nodes[first].TransferLeadership(t.Context()); err != nil {
 			t.Fatal(err)
+		}
+		if g.nodes[first].IsLeader() {
+			t.Error("it still leads after the transfer")
 		}
 		waittest.Eventually(t, "another leader", func() bool {
 			for i, j := range g.nodes {

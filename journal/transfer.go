@@ -111,7 +111,8 @@ func (l *leaderships) awaitTransferEnd() {
 const transferAttempts = 3
 
 func (l *leaderships) transfer(ctx context.Context, begin func() raft.Future) error {
-	if !l.IsLeader() {
+	r := l.leadership.Load()
+	if r == nil {
 		return ErrNotLeader
 	}
 	if len(l.raft.GetConfiguration().Configuration().Servers) == 1 {
@@ -148,6 +149,11 @@ func (l *leaderships) transfer(ctx context.Context, begin func() raft.Future) er
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrTransferFailed, err)
 		}
+	}
+	select {
+	case <-r.over: // which follows when Raft leads no longer
 		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("transfer leadership: %w", ctx.Err())
 	}
 }
