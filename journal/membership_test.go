@@ -239,18 +239,20 @@ func TestMembership_OneChangeAtATime(t *testing.T) {
 
 // A change that has returned is not in progress: the next one may begin at once.
 func TestMembership_NextChangeBeginsAtOnce(t *testing.T) {
-	g := newTestCluster(t, nil)
-	leader := g.nodes[g.leader(t)]
-	if err := changeMembers(t, func(ctx context.Context) error {
-		return leader.AddMember(ctx, Peer{Node: "n9", Address: "127.0.0.1:1"})
-	}); err != nil {
-		t.Fatal(err)
-	}
-	for i := range 500 {
-		if err := leader.MoveMember(t.Context(), Peer{Node: "n9", Address: fmt.Sprintf("127.0.0.1:%d", i+2)}); err != nil {
-			t.Fatalf("change %d: %v", i, err)
+	waittest.InSynctest(t, func(t *testing.T) {
+		g := newTestCluster(t, nil)
+		leader := g.nodes[g.leader(t)]
+		if err := changeMembers(t, func(ctx context.Context) error {
+			return leader.AddMember(ctx, Peer{Node: "n9", Address: "127.0.0.1:1"})
+		}); err != nil {
+			t.Fatal(err)
 		}
-	}
+		for i := range 500 {
+			if err := leader.MoveMember(t.Context(), Peer{Node: "n9", Address: fmt.Sprintf("127.0.0.1:%d", i+2)}); err != nil {
+				t.Fatalf("change %d: %v", i, err)
+			}
+		}
+	})
 }
 
 // attemptsMax is far more than the attempts in the time that Raft waits for the target of a
