@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/operate"
+	"github.com/tenuto-dev/tenuto/internal/addresstest"
 	"github.com/tenuto-dev/tenuto/replay"
 	"github.com/tenuto-dev/tenuto/replay/history"
 )
@@ -222,14 +222,8 @@ func startFleet(t *testing.T) *fleet {
 	var peers []cluster.Peer
 	var addresses []string
 	for i := range 3 {
-		listener, err := net.Listen("tcp", "127.0.0.1:0") // for a free port
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer listener.Close()
-		addresses = append(addresses, listener.Addr().String())
+		addresses = append(addresses, addresstest.Free(t))
 		peers = append(peers, cluster.Peer{NodeID: fmt.Sprint("n", i+1), Address: addresses[i]})
-		_ = listener.Close()
 	}
 	for _, peer := range peers {
 		f.of[peer.NodeID] = settings{ID: peer.NodeID, Address: peer.Address, Dir: filepath.Join(t.TempDir(), peer.NodeID), Peers: peers}
