@@ -64,7 +64,7 @@ func TestPartitionClose_OnLeadershipEnd(t *testing.T) {
 // waitGoroutines waits until there are no more goroutines than before.
 func waitGoroutines(t *testing.T, before int) {
 	t.Helper()
-	limit := time.Now().Add(20 * time.Second)
+	limit := time.Now().Add(2 * time.Minute)
 	for runtime.NumGoroutine() > before {
 		if time.Now().After(limit) {
 			stacks := make([]byte, 1<<20)
