@@ -93,12 +93,18 @@ var errNeeded = errors.New("a relative needs it: a parent that has not recorded 
 
 // purge deletes an instance, or returns why it was not deleted.
 func (s *session) purge(ctx context.Context, id string) error {
+	if _, err := s.Get(ctx, id); err != nil {
+		return err
+	}
 	n, err := s.Purge(ctx, id)
 	if err != nil || n > 0 {
 		return err
 	}
 	status, err := s.Get(ctx, id)
-	if err == nil {
+	switch {
+	case errors.Is(err, cluster.ErrNotFound): // deleted by an attempt whose answer was lost
+		return nil
+	case err == nil:
 		err = errorIfRuns(status)
 	}
 	return cmp.Or(err, fmt.Errorf("purge %s: %w", id, errNeeded))

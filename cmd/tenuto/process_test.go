@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -191,6 +192,8 @@ func TestTimeout_BoundsCalls(t *testing.T) {
 	leader := l.Leader()
 	l.Kill((leader + 1) % 3)
 	l.Kill((leader + 2) % 3)
+	// Until its lease ends, the leader answers.
+	l.Eventually("no node leads", func() bool { return !l.Node(leader).IsLeader() })
 	reads := [][]string{{"get", "a"}, {"list"}, {"count"}, {"pending", "a"}, {"settings"}, {"token", "-list"}, {"schedule", "list"}, {"audit"}, {"activity", "list"}}
 	changes := [][]string{{"cancel", "a"}, {"start", "greet", "a"}, {"send", "a", "b"}, {"retry", "a"}, {"token"}, {"settings", "PayloadMax=9999"}}
 	for i, line := range append(reads, changes...) {
@@ -200,5 +203,34 @@ func TestTimeout_BoundsCalls(t *testing.T) {
 		if took := time.Since(begun); !isOutcome || took > 10*time.Second {
 			t.Errorf("%q: status %d after %s: %s", line, o.status, took, o.err)
 		}
+	}
+}
+
+// The answer of the attempt that deletes an instance may be lost. The command has deleted it all
+// the same.
+func TestPurge_AnswerIsLost(t *testing.T) {
+	var first *cluster.Client // makes the attempt whose answer is lost
+	c := clustertest.New(t, 1, clustertest.InMemory(), clustertest.Configure(func(_ int, config *cluster.Config) {
+		config.ClientInterceptors = []replay.ClientInterceptor{func(ctx context.Context, call replay.ClientCall, next func(context.Context) error) error {
+			if call.Kind == string(cluster.ActionPurge) {
+				_, _ = first.Purge(ctx, "hello-1")
+			}
+			return next(ctx)
+		}}
+	}), clustertest.Definitions(hello.Bind(func(_ *replay.Context, name string) (string, error) { return name, nil })))
+	first, err := cluster.Dial(t.Context(), cluster.DialConfig{Addresses: c.Addresses()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	if _, err := cluster.Call(t.Context(), first, hello, "hello-1", "Ada"); err != nil {
+		t.Fatal(err)
+	}
+	s := &session{Client: c.Client(0)}
+	if err := s.purge(t.Context(), "hello-1"); err != nil {
+		t.Error(err)
+	}
+	if err := s.purge(t.Context(), "hello-1"); !errors.Is(err, cluster.ErrNotFound) {
+		t.Errorf("purged again: %v", err)
 	}
 }
