@@ -13,6 +13,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cmd/tenuto/internal/sample"
+	"github.com/tenuto-dev/tenuto/internal/addresstest"
 )
 
 // startWithKeys starts a cluster of three nodes with the certificates in a directory. Its clients
@@ -21,7 +22,7 @@ func startWithKeys(t *testing.T, dir string) (addresses string) {
 	t.Helper()
 	var peers []cluster.Peer
 	for _, id := range []string{"n1", "n2", "n3"} {
-		peers = append(peers, cluster.Peer{NodeID: id, Address: freeAddress(t)})
+		peers = append(peers, cluster.Peer{NodeID: id, Address: addresstest.Free(t)})
 	}
 	for _, peer := range peers {
 		path := filepath.Join(dir, "node-"+peer.NodeID)

@@ -45,13 +45,20 @@ func TestCompletion_Candidates(t *testing.T) {
 		{"get -profile nothing he", ""},
 		{"schedule create s -overlap buffer", "buffer-one buffer-all"},
 	} {
-		o := runAlone(t, env, append([]string{completeWord}, strings.Split(c.line, " ")...)...)
+		want := strings.Fields(c.want)
+		var o outcome
 		var got []string
-		for line := range strings.Lines(o.out) {
-			word, _, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
-			got = append(got, word)
+		for range 3 { // a cluster that is too busy to answer within completionTimeout completes nothing
+			o, got = runAlone(t, env, append([]string{completeWord}, strings.Split(c.line, " ")...)...), nil
+			for line := range strings.Lines(o.out) {
+				word, _, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+				got = append(got, word)
+			}
+			if len(got) > 0 || len(want) == 0 {
+				break
+			}
 		}
-		if want := strings.Fields(c.want); o.status != statusOK || o.err != "" || !slices.Equal(got, want) {
+		if o.status != statusOK || o.err != "" || !slices.Equal(got, want) {
 			t.Errorf("%q: %q, status %d, %s; want %q", c.line, got, o.status, o.err, want)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,18 +17,8 @@ import (
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster/dashboard"
+	"github.com/tenuto-dev/tenuto/internal/addresstest"
 )
-
-// freeAddress returns a loopback address on which nothing listens.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
-}
 
 // A devNode is a process that runs "tenuto dev".
 type devNode struct {
@@ -71,7 +60,7 @@ func startDev(t *testing.T, env []string, flags ...string) *devNode {
 
 // The commands that "tenuto dev" prints work, and a killed node continues on the same directory.
 func TestDev_PrintedCommandsSurviveKill(t *testing.T) {
-	address, dir := freeAddress(t), filepath.Join(t.TempDir(), "data")
+	address, dir := addresstest.Free(t), filepath.Join(t.TempDir(), "data")
 	node := startDev(t, nil, "-dir", dir, "-listen", address)
 	shell := installed(t, "sh")
 	env := asTenuto(t, "TENUTO_ADDR="+address)
@@ -79,27 +68,33 @@ func TestDev_PrintedCommandsSurviveKill(t *testing.T) {
 	if len(script) < 10 {
 		t.Fatalf("few commands in:\n%s", node.printed)
 	}
-	typed := func(command string) string {
-		t.Helper()
+	try := func(command string) (string, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		run := exec.CommandContext(ctx, shell, "-ec", command)
 		run.Env = env
 		out, err := run.CombinedOutput()
+		return string(out), err
+	}
+	typed := func(command string) string {
+		t.Helper()
+		out, err := try(command)
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", command, err, out)
 		}
-		return string(out)
+		return out
 	}
 	var outputs []string
 	for i, match := range script {
-		if strings.Contains(match[1], "tenuto query") || strings.Contains(match[1], "tenuto retry") { // they need a moment
-			awaited := map[bool]string{true: "waiting for approval", false: "backing off"}[strings.Contains(match[1], "query")]
-			instance := strings.Fields(match[1])[2]
-			for !strings.Contains(typed("tenuto get -pending "+instance), awaited) {
-			}
+		words := strings.Fields(match[1])
+		if awaited := map[string]string{"query": "waiting for approval", "pending": "backing off"}[words[1]]; awaited != "" {
+			await(t, awaited, func(context.Context) bool { return strings.Contains(typed("tenuto get -pending "+words[2]), awaited) })
 		}
-		outputs = append(outputs, typed(match[1]))
+		if words[1] == "retry" { // rejected while an attempt runs
+			await(t, match[1], func(context.Context) bool { _, err := try(match[1]); return err == nil })
+		} else {
+			outputs = append(outputs, typed(match[1]))
+		}
 		if i == len(script)/2 {
 			if err := node.Process.Signal(syscall.SIGKILL); err != nil {
 				t.Fatal(err)
@@ -124,7 +119,7 @@ func TestDev_PrintedCommandsSurviveKill(t *testing.T) {
 
 func TestDev_RemovesTemporaryDirectory(t *testing.T) {
 	temporary := t.TempDir()
-	address := freeAddress(t)
+	address := addresstest.Free(t)
 	node := startDev(t, []string{"TMPDIR=" + temporary}, "-listen", address)
 	second := exec.CommandContext(t.Context(), os.Args[0], "dev", "-listen", address)
 	second.Env = append(os.Environ(), asCommand+"=1", "TMPDIR="+temporary)
@@ -165,7 +160,7 @@ func sessionOf(t *testing.T, url string) string {
 // "tenuto ui" and "tenuto dev" serve the dashboard at the URLs that they print, and at no other
 // path.
 func TestUI_ServesDashboardOnLoopback(t *testing.T) {
-	address := freeAddress(t)
+	address := addresstest.Free(t)
 	node := startDev(t, nil, "-listen", address)
 	ofNode := regexp.MustCompile(`http://\S+/`).FindString(node.printed)
 	if got := sessionOf(t, ofNode); !strings.HasPrefix(got, "200 ") || !strings.Contains(got, `"read_only":false`) {

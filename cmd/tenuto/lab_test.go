@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -65,6 +66,8 @@ var (
 	shifty   = replay.Orchestration[any, string]("shifty")
 	two      = replay.Orchestration[any, string]("two")
 	noisy    = replay.Orchestration[string, string]("noisy")
+	patient  = replay.Orchestration[int, string]("patient")
+	callBank = replay.Activity[int, string]("call-bank") // of package sample
 	byHand   = replay.Activity[any, string]("by-hand")
 	other    = replay.Activity[any, string]("other")
 )
@@ -96,6 +99,11 @@ func newLab(t *testing.T) *lab {
 		}),
 		noisy.Bind(func(ctx *replay.Context, text string) (string, error) {
 			return text, replay.SetStatus(ctx, text)
+		}),
+		// As "flaky" of package sample, whose next attempt begins too soon for a test that looks at
+		// the failed one.
+		patient.Bind(func(ctx *replay.Context, failures int) (string, error) {
+			return callBank.Call(ctx, failures, replay.Retry(replay.RetryPolicy{InitialInterval: time.Hour, MaxInterval: time.Hour}))
 		}),
 		byHand.Bind(func(ctx context.Context, _ any) (string, error) {
 			l.tokens <- replay.ActivityInfo(ctx).Token()
@@ -181,6 +189,33 @@ func normalize(text string) string {
 func (l *lab) golden(name string, line ...string) {
 	l.t.Helper()
 	checkGolden(l.t, filepath.Join("tables", name+".txt"), "$ tenuto "+strings.Join(line, " ")+"\n"+normalize(l.ok(line...)))
+}
+
+// A script is a sequence of commands, and of a text for each that it must write.
+type script [][]string
+
+// eventually runs commands until all of them have succeeded one after the other, each with its
+// text. On a busy machine a node may lead no more, or be silent, between two of them. next returns
+// the commands, from the leader of the moment.
+func (l *lab) eventually(what string, next func(leader int) script) {
+	l.t.Helper()
+	var unexpected string
+	defer func() {
+		if unexpected != "" {
+			l.t.Log(unexpected)
+		}
+	}()
+	l.Eventually(what, func() bool {
+		for _, step := range next(l.Leader()) {
+			text, line := step[0], step[1:]
+			if o := l.tenuto(line...); o.status != statusOK || !strings.Contains(o.out+o.err, text) {
+				unexpected = fmt.Sprintf("%q: status %d; %q is missing in\n%s%s", line, o.status, text, o.out, o.err)
+				return false
+			}
+		}
+		unexpected = ""
+		return true
+	})
 }
 
 // A running command.

@@ -23,9 +23,11 @@ import (
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/backup"
+	"github.com/tenuto-dev/tenuto/cluster/operate"
 	"github.com/tenuto-dev/tenuto/cluster/prometheus"
 	"github.com/tenuto-dev/tenuto/cluster/schedule"
 	"github.com/tenuto-dev/tenuto/cmd/tenuto/internal/output"
+	"github.com/tenuto-dev/tenuto/internal/addresstest"
 	"github.com/tenuto-dev/tenuto/internal/harness"
 	"github.com/tenuto-dev/tenuto/replay"
 )
@@ -135,7 +137,7 @@ func newMachines(t *testing.T, count int) []*machine {
 	var all []*machine
 	var peers []cluster.Peer
 	for i := range count {
-		m := &machine{t: t, dir: t.TempDir(), config: nodeConfig{NodeID: fmt.Sprint("n", i+1), Dir: "data", Listen: freeAddress(t)}}
+		m := &machine{t: t, dir: t.TempDir(), config: nodeConfig{NodeID: fmt.Sprint("n", i+1), Dir: "data", Listen: addresstest.Free(t)}}
 		peers = append(peers, cluster.Peer{NodeID: m.config.NodeID, Address: m.config.Listen})
 		all = append(all, m)
 	}
@@ -291,7 +293,8 @@ func (m *machine) dial() *cluster.Client {
 	}
 }
 
-// awaitVoters waits until the cluster has that many voters that all answer.
+// awaitVoters waits until the cluster has that many voters that all answer. A new cluster then also
+// uses the newest protocol: its leader serves without waiting long for the other founders.
 func awaitVoters(t *testing.T, client *cluster.Client, count int) {
 	t.Helper()
 	await(t, fmt.Sprint(count, " voters"), func(ctx context.Context) bool {
@@ -302,7 +305,11 @@ func awaitVoters(t *testing.T, client *cluster.Client, count int) {
 				voters++
 			}
 		}
-		return err == nil && voters == count && len(members) == count
+		if err != nil || voters != count || len(members) != count {
+			return false
+		}
+		protocols, err := operate.GetProtocols(ctx, client)
+		return err == nil && protocols.Used > 1
 	})
 }
 

@@ -5,20 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/operate"
+	"github.com/tenuto-dev/tenuto/internal/addresstest"
 )
 
 // These tests run the commands of runbooks.md to the letter. Addresses, and names of nodes where a
@@ -48,7 +47,7 @@ func newSite(t *testing.T, title string, blocks, founders, more int) *site {
 	var names []string
 	for i := range founders + more {
 		m := &machine{t: t, dir: t.TempDir(), config: nodeConfig{
-			NodeID: fmt.Sprint("n", i+1), Dir: "data", Listen: stableAddress(t), HTTP: stableAddress(t), ClusterID: "shop",
+			NodeID: fmt.Sprint("n", i+1), Dir: "data", Listen: addresstest.Free(t), HTTP: addresstest.Free(t), ClusterID: "shop",
 		}}
 		names = append(names, fmt.Sprintf("10.0.0.%d:7000", i+1), m.config.Listen, fmt.Sprintf("10.0.0.%d:8080", i+1), m.config.HTTP)
 		if i < founders {
@@ -65,24 +64,6 @@ func newSite(t *testing.T, title string, blocks, founders, more int) *site {
 		}
 	}
 	return s
-}
-
-// nextPort is below the ephemeral range, so that a stopped node finds its port free again.
-var nextPort atomic.Int64
-
-func init() { nextPort.Store(int64(os.Getpid()) * 61) }
-
-func stableAddress(t *testing.T) string {
-	t.Helper()
-	for range 20_000 {
-		address := fmt.Sprintf("127.0.0.1:%d", 10_000+nextPort.Add(1)%20_000)
-		if listener, err := net.Listen("tcp", address); err == nil {
-			_ = listener.Close()
-			return address
-		}
-	}
-	t.Fatal("no port is free")
-	return ""
 }
 
 // start starts the nodes of machines.
@@ -350,7 +331,7 @@ func TestRunbook_ReplaceNode(t *testing.T) {
 	})
 	<-s.machines[1].ended
 	approve(t, client, stop())
-	s.machines[2].config.Listen, s.machines[2].config.HTTP = stableAddress(t), stableAddress(t)
+	s.machines[2].config.Listen, s.machines[2].config.HTTP = addresstest.Free(t), addresstest.Free(t)
 	s.checkLogs()
 }
 
