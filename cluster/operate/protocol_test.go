@@ -13,10 +13,14 @@ import (
 // A new cluster uses its newest protocol at once. Confirming it again changes nothing.
 func TestFinalize_NewCluster(t *testing.T) {
 	c := clustertest.New(t, 3, clustertest.InMemory(), clustertest.Definitions(new(service).definitions()...))
-	protocols, err := operate.GetProtocols(t.Context(), c.Client(0))
-	want := map[string]uint32{"n0": protocols.Used, "n1": protocols.Used, "n2": protocols.Used}
-	if err != nil || protocols.Used < 4 || protocols.Next != 0 || !protocols.NextAt.IsZero() || !maps.Equal(protocols.Newest, want) {
-		t.Errorf("%+v, %v", protocols, err)
+	var protocols operate.Protocols
+	c.Eventually("all members say what they speak", func() bool { // they have a moment for their answers
+		var err error
+		protocols, err = operate.GetProtocols(t.Context(), c.Client(0))
+		return err == nil && maps.Equal(protocols.Newest, map[string]uint32{"n0": protocols.Used, "n1": protocols.Used, "n2": protocols.Used})
+	})
+	if protocols.Used < 4 || protocols.Next != 0 || !protocols.NextAt.IsZero() {
+		t.Errorf("%+v", protocols)
 	}
 	if used, err := operate.Finalize(t.Context(), c.Client(1), "test"); err != nil || used != protocols.Used {
 		t.Errorf("protocol %d, %v", used, err)
