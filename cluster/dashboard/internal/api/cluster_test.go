@@ -43,13 +43,20 @@ func newAPI(client *cluster.Client) *API {
 	return New(Config{Client: client, StreamsMax: 10, TopicsMax: 10, Principal: func(*http.Request) (string, error) { return "alice", nil }})
 }
 
-// fetch makes a call and decodes its answer.
-func fetch[A any](t *testing.T, of *API, method, path, body string, wantStatus int) (answer A) {
+// do makes a call.
+func do(t *testing.T, of *API, method, path, body string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
 	r.Header.Set("Tenuto-Request", "1")
 	w := httptest.NewRecorder()
 	of.ServeHTTP(w, r)
+	return w
+}
+
+// fetch makes a call and decodes its answer.
+func fetch[A any](t *testing.T, of *API, method, path, body string, wantStatus int) (answer A) {
+	t.Helper()
+	w := do(t, of, method, path, body)
 	if w.Code != wantStatus {
 		t.Fatalf("%s %s: status %d: %s", method, path, w.Code, w.Body)
 	}
@@ -69,13 +76,19 @@ func TestCluster_ShowsReports(t *testing.T) {
 		c.Eventually(fmt.Sprintf("node %d is ready", i), func() bool { return c.Node(i).Health().Ready() == nil })
 	}
 	a := newAPI(c.Client(0))
-	shown := fetch[clusterAnswer](t, a, "GET", "/cluster", "", http.StatusOK)
-	if len(shown.Nodes) != 3 || shown.Settings == nil {
-		t.Fatalf("%d nodes, settings %v", len(shown.Nodes), shown.Settings)
+	var shown clusterAnswer
+	c.Eventually("every member answers the leader and this node", func() bool {
+		shown = fetch[clusterAnswer](t, a, "GET", "/cluster", "", http.StatusOK)
+		return len(shown.Nodes) == 3 && !slices.ContainsFunc(shown.Nodes, func(n *nodeView) bool {
+			return n.Liveness != cluster.MemberAlive || n.Report == nil || !*n.Report || n.NotReady != ""
+		})
+	})
+	if shown.Settings == nil {
+		t.Error("no settings")
 	}
 	leaders := 0
 	for _, n := range shown.Nodes {
-		if n.Report == nil || !*n.Report || n.Liveness != cluster.MemberAlive || n.NotReady != "" || n.UptimeSeconds < 0 || n.Slots == 0 {
+		if n.UptimeSeconds < 0 || n.Slots == 0 {
 			t.Errorf("%+v", n)
 		}
 		for _, p := range n.Partitions {
@@ -115,8 +128,8 @@ func sumAll(counts []uint64) (sum uint64) {
 // A node that does not answer is shown, and needs attention, and the overview does not wait for it.
 func TestCluster_NodeThatDoesNotAnswer(t *testing.T) {
 	c := clustertest.New(t, 3, clustertest.Definitions(welcomeDefinitions()...))
-	a := newAPI(c.Client(c.Leader()))
-	gone := (c.Leader() + 1) % 3
+	leader := c.Leader()
+	a, gone := newAPI(c.Client(leader)), (leader+1)%3
 	c.Kill(gone)
 	shown := fetch[clusterAnswer](t, a, "GET", "/cluster", "", http.StatusOK)
 	if n := shown.Nodes[gone]; len(shown.Nodes) != 3 || n.Report == nil || *n.Report || n.ReportError == "" || len(n.Partitions) != 0 {
@@ -200,14 +213,14 @@ func TestCode_ShowsNodesAndInstances(t *testing.T) {
 	}
 	a := newAPI(c.Client(0))
 	var code codeAnswer
-	c.Eventually("one of three has ended", func() bool {
+	c.Eventually("one of three has ended, and all nodes are workers of the leader and have answered", func() bool {
 		code = fetch[codeAnswer](t, a, "GET", "/code", "", http.StatusOK)
-		return len(code.Definitions) == 1 && code.Definitions[0].Instances == 2
+		return len(code.Definitions) == 1 && code.Definitions[0].Instances == 2 && len(code.Definitions[0].Nodes) == 3 && len(code.Workers) == 3
 	})
 	if d := code.Definitions[0]; d.Name != "welcome" || d.Version != "2" || !slices.Equal(d.Nodes, []string{"n0", "n1", "n2"}) {
 		t.Errorf("%+v", d)
 	}
-	if len(code.Activities) != 1 || code.Activities[0].Name != "greet" || len(code.Activities[0].Nodes) != 3 || len(code.Workers) != 3 || code.Omitted != 0 {
+	if len(code.Activities) != 1 || code.Activities[0].Name != "greet" || len(code.Activities[0].Nodes) != 3 || code.Omitted != 0 {
 		t.Errorf("%+v", code)
 	}
 }
@@ -269,9 +282,16 @@ func TestTransferPartition(t *testing.T) {
 	c := clustertest.New(t, 3)
 	a := newAPI(c.Client(0))
 	to := fmt.Sprintf("n%d", (c.Leader()+1)%3)
-	fetch[accepted](t, a, "POST", "/cluster/partitions/0/transfer", fmt.Sprintf(`{"to": %q, "reason": "test"}`, to), http.StatusOK)
-	c.Eventually(to+" leads", func() bool { return c.Node(0).Leader() == to })
-	fetch[accepted](t, a, "POST", "/cluster/partitions/0/transfer", fmt.Sprintf(`{"to": %q}`, to), http.StatusOK)
+	// On a busy machine Raft may give a transfer up, or elect another leader after it.
+	c.Eventually(to+" leads, and the transfer can be repeated", func() bool {
+		body := fmt.Sprintf(`{"to": %q, "reason": "test"}`, to)
+		for range 2 {
+			if w := do(t, a, "POST", "/cluster/partitions/0/transfer", body); w.Code != http.StatusOK || c.Node(0).Leader() != to {
+				return false
+			}
+		}
+		return true
+	})
 	for path, want := range map[string]int{"/cluster/partitions/9/transfer": http.StatusBadRequest, "/cluster/partitions/x/transfer": http.StatusBadRequest} {
 		fetch[errorAnswer](t, a, "POST", path, `{}`, want)
 	}
@@ -284,25 +304,25 @@ func TestTransferPartition(t *testing.T) {
 func TestDrainNode(t *testing.T) {
 	c := clustertest.New(t, 3)
 	a := newAPI(c.Client(0))
-	leader := fmt.Sprintf("n%d", c.Leader())
-	path := "/cluster/nodes/" + leader + "/drain"
-	c.Eventually("the others have caught up", func() bool {
-		plan, err := operate.PlanDrain(t.Context(), c.Client(0), leader)
-		return err == nil && len(plan) == 1
+	drain := func(leader, body string) (answer drainAnswer, ok bool) {
+		w := do(t, a, "POST", "/cluster/nodes/"+leader+"/drain", body)
+		ok = w.Code == http.StatusOK && json.Unmarshal(w.Body.Bytes(), &answer) == nil && answer.Moved != nil
+		return answer, ok
+	}
+	// The others must have caught up. On a busy machine another leader may be elected meanwhile.
+	c.Eventually("a leader is drained, and again", func() bool {
+		leader := fmt.Sprintf("n%d", c.Leader())
+		planned, ok := drain(leader, `{"dry_run": true}`)
+		if !ok || len(planned.Moved) != 1 || planned.Moved[0].To == leader || c.Node(0).Leader() != leader {
+			return false
+		}
+		moved, ok := drain(leader, `{"reason": "test"}`)
+		if !ok || len(moved.Moved) != 1 || moved.Moved[0].To == leader {
+			return false
+		}
+		again, ok := drain(leader, `{}`)
+		return ok && len(again.Moved) == 0
 	})
-	planned := fetch[drainAnswer](t, a, "POST", path, `{"dry_run": true}`, http.StatusOK)
-	if len(planned.Moved) != 1 || planned.Moved[0].To == leader || c.Node(0).Leader() != leader {
-		t.Errorf("planned %+v; %s leads", planned, c.Node(0).Leader())
-	}
-	moved := fetch[drainAnswer](t, a, "POST", path, `{"reason": "test"}`, http.StatusOK)
-	if len(moved.Moved) != 1 {
-		t.Fatalf("moved %+v", moved)
-	}
-	c.Eventually("the leader has changed", func() bool { return c.Node(0).Leader() == moved.Moved[0].To })
-	again := fetch[drainAnswer](t, a, "POST", path, `{}`, http.StatusOK)
-	if again.Moved == nil || len(again.Moved) != 0 {
-		t.Errorf("repeated: %+v", again)
-	}
 	if e := fetch[errorAnswer](t, a, "POST", "/cluster/nodes/n9/drain", `{}`, http.StatusNotFound); e.Error.Code != "not_member" {
 		t.Errorf("%+v", e)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tenuto-dev/tenuto/cluster"
@@ -81,17 +82,19 @@ func TestDescriptions_Errors(t *testing.T) {
 
 // A list with a limit does not wait for instances that do not answer.
 func TestDescriptions_Late(t *testing.T) {
-	a := newAsker()
-	a.ask = func(ctx context.Context, id string) (*int, error) {
-		if id == "slow" {
-			<-ctx.Done()
-			return nil, ctx.Err()
+	synctest.Test(t, func(t *testing.T) {
+		a := newAsker()
+		a.ask = func(ctx context.Context, id string) (*int, error) {
+			if id == "slow" {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return &a.asked, nil
 		}
-		return &a.asked, nil
-	}
-	instances := []*cluster.Status{{InstanceID: "quick", State: cluster.Running}, {InstanceID: "slow", State: cluster.Running}}
-	all, err := a.of(t.Context(), instances, 20*time.Millisecond)
-	if err != nil || all[0].value == nil || !all[1].unanswered || all[1].err != nil {
-		t.Errorf("%+v, %v; want the second one late", all, err)
-	}
+		instances := []*cluster.Status{{InstanceID: "quick", State: cluster.Running}, {InstanceID: "slow", State: cluster.Running}}
+		all, err := a.of(t.Context(), instances, 20*time.Millisecond)
+		if err != nil || all[0].value == nil || !all[1].unanswered || all[1].err != nil {
+			t.Errorf("%+v, %v; want the second one late", all, err)
+		}
+	})
 }
