@@ -215,7 +215,8 @@ func TestSchedule_LifeOfASchedule(t *testing.T) {
 	if d == nil || d.ID != "yearly" || len(d.Next) != 10 || !d.Paused || d.Note != "a note" || d.Orchestration != "report" || string(d.Input) != `"south"` {
 		t.Errorf("listed %+v", d)
 	}
-	must(t, schedule.Update(ctx, client, "yearly", schedule.Spec{Cron: []string{"@hourly"}}))
+	hourly := fmt.Sprintf("%d * * * *", (time.Now().UTC().Minute()+30)%60) // not due while this test runs
+	must(t, schedule.Update(ctx, client, "yearly", schedule.Spec{Cron: []string{hourly}}))
 	must(t, schedule.Resume(ctx, client, "yearly", ""))
 	before := time.Now().Add(-2 * time.Hour)
 	starts, err := schedule.Backfill(ctx, client, "yearly", before.Add(-3*time.Hour), before, schedule.Allow)
@@ -329,7 +330,8 @@ func TestSchedule_ManyLargeRunsAndATakenID(t *testing.T) {
 	ctx := testContext(t)
 	c := newCluster(t, 1, clustertest.InMemory())
 	client := c.Client(0)
-	must(t, schedule.Create(ctx, client, "large", schedule.Spec{Every: time.Hour}, report, strings.Repeat("x", 250_000)))
+	offset := time.Duration((time.Now().UTC().Minute()+30)%60) * time.Minute // not due while this test runs
+	must(t, schedule.Create(ctx, client, "large", schedule.Spec{Every: time.Hour, Offset: offset}, report, strings.Repeat("x", 250_000)))
 	before := time.Now().Add(-2 * time.Hour)
 	starts, err := schedule.Backfill(ctx, client, "large", before.Add(-20*time.Hour), before, schedule.Allow)
 	if err != nil || len(starts) != 20 || starts[0].Outcome != schedule.Running || starts[19].Outcome != schedule.Buffered {
@@ -340,8 +342,8 @@ func TestSchedule_ManyLargeRunsAndATakenID(t *testing.T) {
 		return d.Started == 20 && len(d.Running) == 0 && len(d.Buffered) == 0
 	})
 
-	must(t, schedule.Create(ctx, client, "taken", schedule.Spec{Every: time.Hour, Overlap: schedule.Terminate}, report, ""))
-	due := before.UTC().Truncate(time.Hour)
+	must(t, schedule.Create(ctx, client, "taken", schedule.Spec{Every: time.Hour, Offset: offset, Overlap: schedule.Terminate}, report, ""))
+	due := before.UTC().Truncate(time.Hour).Add(offset - time.Hour)
 	_, err = cluster.StartRun(ctx, client, never, "taken-"+due.Format(time.RFC3339), "")
 	must(t, err)
 	if _, err := schedule.Backfill(ctx, client, "taken", due, due.Add(time.Hour+time.Second), schedule.Terminate); err != nil {
