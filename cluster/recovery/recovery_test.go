@@ -19,6 +19,7 @@ import (
 	"github.com/tenuto-dev/tenuto/cluster/backup"
 	"github.com/tenuto-dev/tenuto/cluster/recovery"
 	"github.com/tenuto-dev/tenuto/internal/addresstest"
+	"github.com/tenuto-dev/tenuto/internal/harness"
 	"github.com/tenuto-dev/tenuto/internal/keytest"
 	"github.com/tenuto-dev/tenuto/journal"
 	"github.com/tenuto-dev/tenuto/replay"
@@ -81,7 +82,7 @@ func start(t *testing.T, members ...*member) {
 	var starting sync.WaitGroup
 	for _, m := range members {
 		starting.Go(func() {
-			node, err := cluster.Start(t.Context(), m.quiet())
+			node, err := m.open(t)
 			if err != nil {
 				t.Error(err)
 				return
@@ -94,6 +95,12 @@ func start(t *testing.T, members ...*member) {
 	if t.Failed() {
 		t.FailNow()
 	}
+}
+
+// open starts a member. It elects late, because on a busy machine heartbeats that are due five times
+// a second are missed.
+func (m *member) open(t *testing.T) (*cluster.Node, error) {
+	return cluster.Start(harness.NewContext(t.Context(), harness.Overrides{HeartbeatTimeout: 2 * time.Second}), m.quiet())
 }
 
 // stop ends members without a transfer of their leaderships.
@@ -271,7 +278,7 @@ func checkOldNodesDoNotServe(t *testing.T, recovered *member, old ...*member) {
 	}
 	stop(t, recovered)
 	for _, m := range old {
-		if node, err := cluster.Start(ctx, m.quiet()); !errors.Is(err, journal.ErrOtherLineage) {
+		if node, err := m.open(t); !errors.Is(err, journal.ErrOtherLineage) {
 			t.Errorf("a stopped node is started again, and no node of the recovered cluster runs: %v, %v", node, err)
 		}
 	}
@@ -282,7 +289,7 @@ func checkOldNodesDoNotServe(t *testing.T, recovered *member, old ...*member) {
 // or the node fails if the answer comes after the second that a start waits for it.
 func checkEnds(t *testing.T, m *member) {
 	t.Helper()
-	node, err := cluster.Start(t.Context(), m.quiet())
+	node, err := m.open(t)
 	if err == nil {
 		eventually(t, "the node has failed", func(context.Context) bool { return node.Health().Failed })
 		err = node.Health().Err
