@@ -127,6 +127,7 @@ func TestAttributes_ListedDespiteFailovers(t *testing.T) {
 		c.Definitions, c.Partitions = []replay.Definition{warehouseDefinition()}, testPartitions
 	})
 	ctx, client := testContext(t), f.anyNode().Client()
+	awaitNewestProtocol(t, f.anyNode())
 	for i := range 6 {
 		if _, err := StartRun(ctx, client, warehouse, fmt.Sprint([]string{"north-", "south-"}[i%2], i), 0); err != nil {
 			t.Fatal(err)
