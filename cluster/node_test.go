@@ -245,8 +245,8 @@ func expectStall(t *testing.T, node *Node, id string) {
 // those of a busy machine. It logs none on an idle one.
 const warningsMax = 8
 
-// busyMachineWarnings are those of nodes that get their processors or their disk too late: they lose
-// a leader, a worker or a member for a while.
+// busyMachineWarnings are those of nodes that get their processors or their disk too late. They
+// lose a leader, a worker or a member for a while.
 var busyMachineWarnings = []string{
 	"disk write finished after stall", "slow disk",
 	"no leader known", "elected but cannot start leadership", "leadership transfer failed",
@@ -329,8 +329,8 @@ func checkHealthyLog(t *testing.T, id, log string) {
 	}
 }
 
-// checkNoProblemsLogged checks that a node has logged no errors and no warnings, but those of a busy
-// machine.
+// checkNoProblemsLogged checks that a node has logged no errors and no warnings, but those of a
+// busy machine.
 func checkNoProblemsLogged(t *testing.T, id, log string) {
 	t.Helper()
 	ignored := append(slices.Clone(busyMachineWarnings), "disk write stalled")

@@ -292,8 +292,8 @@ func (n *Node) ledPartitions() (led []*partition) {
 	return led
 }
 
-// failureLogTimeout bounds how long Node.Failed and Node.Close wait until the handler has logged the
-// failure or the stop: the program may exit at once.
+// failureLogTimeout bounds how long Node.Failed and Node.Close wait until the handler has logged
+// the failure or the stop: the program may exit at once.
 const failureLogTimeout = time.Second
 
 // watchFailure fails all partitions of the node when this one fails, because they share the disk.

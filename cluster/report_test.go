@@ -52,8 +52,8 @@ func TestReports_OfAllNodes(t *testing.T) {
 	}
 	for i, client := range []*Client{nodes[0].Client(), nodes[1].Client(), remote} {
 		var reports []access.NodeReport
-		// A call is answered before its start is counted and the slot of its activity is free. A node
-		// may take too long to answer, or learn of another leader.
+		// A call is answered before its start is counted and the slot of its activity is free. A
+		// node may take too long to answer, or learn of another leader.
 		eventually(t, fmt.Sprintf("client %d: all nodes report and agree", i), func() bool {
 			reports = reportsOf(t, ctx, client)
 			return len(reports) == len(nodes) && doReportsAgree(reports, len(nodes[0].partitions))

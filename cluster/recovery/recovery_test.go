@@ -97,8 +97,8 @@ func start(t *testing.T, members ...*member) {
 	}
 }
 
-// open starts a member. It elects late, because on a busy machine heartbeats that are due five times
-// a second are missed.
+// open starts a member. It elects late, because on a busy machine heartbeats that are due five
+// times a second are missed.
 func (m *member) open(t *testing.T) (*cluster.Node, error) {
 	return cluster.Start(harness.NewContext(t.Context(), harness.Overrides{HeartbeatTimeout: 2 * time.Second}), m.quiet())
 }

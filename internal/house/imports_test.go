@@ -107,6 +107,7 @@ var testExceptions = []struct {
 	{"cmd", modulePath + "/internal/harness", "a runbook corrects the clock of a node"},
 	{"cluster/prometheus", modulePath + "/replay", "the node in the test runs an orchestration"},
 	{anyPath, modulePath + "/internal/shorttest", "tests do less with -short"},
+	{anyPath, modulePath + "/internal/addresstest", "tests start nodes at free addresses"},
 	{"internal", modulePath, "a test checks what importing all packages changes in a program"},
 	{"examples", anyPath, "tests inspect what an example leaves on disk"},
 	{"journal", modulePath + "/journal/state/store", "a test writes a state of another format"},
