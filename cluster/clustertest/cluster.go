@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -38,8 +39,9 @@ type Cluster struct {
 	running []bool
 }
 
-// New starts a cluster of n nodes, 1 to 9, and returns when it has a leader. The cluster is closed
-// when the test ends. The test fails if goroutines of the cluster remain.
+// New starts a cluster of n nodes, 1 to 9, and returns when it has a leader and its nodes use the
+// newest protocol. The cluster is closed when the test ends. The test fails if goroutines of the
+// cluster remain.
 func New(t testing.TB, n int, opts ...Option) *Cluster {
 	t.Helper()
 	if n < 1 || n > nodesMax {
@@ -64,7 +66,16 @@ func New(t testing.TB, n int, opts ...Option) *Cluster {
 		c.start(i)
 	}
 	c.Leader()
+	// On a busy machine a leader serves before all nodes have said what they speak.
+	c.Eventually("the newest protocol", func() bool {
+		return !slices.ContainsFunc(c.nodes, func(node *cluster.Node) bool { return usesFirstProtocol(node.Health()) })
+	})
 	return c
+}
+
+// usesFirstProtocol reports whether a partition has the protocol with which it was founded.
+func usesFirstProtocol(h cluster.Health) bool {
+	return h.Protocol <= 1 || slices.ContainsFunc(h.Partitions, func(p cluster.PartitionHealth) bool { return p.Protocol <= 1 })
 }
 
 // close ends the cluster when the test has ended.

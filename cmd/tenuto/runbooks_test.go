@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/operate"
 	"github.com/tenuto-dev/tenuto/internal/addresstest"
@@ -133,21 +135,30 @@ func (s *site) checkLogs() {
 }
 
 // approve approves orders, checks that they end, and returns their statuses.
-func approve(t *testing.T, client *cluster.Client, ids []string) (ended []*cluster.Status) {
+func approve(t *testing.T, client *cluster.Client, ids []string) []*cluster.Status {
 	t.Helper()
-	for _, id := range ids {
-		if err := cluster.Send(t.Context(), client, id, approval, "Ada"); err != nil {
-			t.Fatal(id, err)
-		}
-		var text string
-		status, err := client.Wait(t.Context(), id)
-		if err == nil {
-			err = status.Output(&text)
-		}
-		if err != nil || text != "tea approved by Ada" {
-			t.Fatalf("%s: %q, %+v, %v", id, text, status, err)
-		}
-		ended = append(ended, status)
+	ended := make([]*cluster.Status, len(ids))
+	var approving errgroup.Group
+	approving.SetLimit(16) // on a slow machine there are many orders
+	for i, id := range ids {
+		approving.Go(func() error {
+			if err := cluster.Send(t.Context(), client, id, approval, "Ada"); err != nil {
+				return fmt.Errorf("%s: %w", id, err)
+			}
+			var text string
+			status, err := client.Wait(t.Context(), id)
+			if err == nil {
+				err = status.Output(&text)
+			}
+			if err != nil || text != "tea approved by Ada" {
+				return fmt.Errorf("%s: %q, %+v, %v", id, text, status, err)
+			}
+			ended[i] = status
+			return nil
+		})
+	}
+	if err := approving.Wait(); err != nil {
+		t.Fatal(err)
 	}
 	return ended
 }
@@ -190,7 +201,7 @@ func keepOrdering(t *testing.T, client *cluster.Client) (stop func() []string) {
 			}
 			select {
 			case <-ctx.Done():
-			case <-time.After(20 * time.Millisecond):
+			case <-time.After(100 * time.Millisecond):
 			}
 		}
 		ended <- ids
