@@ -76,24 +76,17 @@ func (m *members) checkLost(g *membership, node string, grace time.Duration) err
 // adopt makes the steps of an adoption. Each must pass check, which sees the members that the step
 // changes. Once the first step is made, the next one waits for other changes.
 func (m *members) adopt(ctx context.Context, node, identity string, check func(*membership) error) error {
-	for begun := false; ; {
-		done, err := m.adoptStep(ctx, node, identity, check)
-		switch {
-		case begun && errors.Is(err, ErrMembershipChanging):
-			select {
-			case <-ctx.Done():
-				err = ctx.Err()
-			case <-time.After(reconcileInterval):
-				continue
-			}
-		case err == nil && !done:
-			begun = true
-			continue
-		case err == nil:
-			return nil
-		}
+	done, err := m.adoptStep(ctx, node, identity, check)
+	for err == nil && !done {
+		err = afterOtherChanges(ctx, func() error {
+			done, err = m.adoptStep(ctx, node, identity, check)
+			return err
+		})
+	}
+	if err != nil {
 		return fmt.Errorf("adopt the directory %s of member %q: %w", identity, node, err)
 	}
+	return nil
 }
 
 // adoptStep makes one membership change: the first step takes the vote of the node, the second

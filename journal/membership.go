@@ -270,8 +270,8 @@ func (m *members) removeMember(ctx context.Context, node string) error {
 			return err
 		}
 	}
-	notify(m.reconcileDue) // in case the removal does not finish here
-	return m.removeServer(ctx, node)
+	defer notify(m.reconcileDue) // in case the removal does not finish here
+	return afterOtherChanges(ctx, func() error { return m.removeServer(ctx, node) })
 }
 
 // transferAway transfers leadership so that another node does what this one cannot, and returns
@@ -396,6 +396,21 @@ func (m *members) changeMembers(ctx context.Context, plan func(*membership) (cha
 			return ErrMembershipChanging // the configuration that plan has seen is outdated
 		}
 		return outcomeError(err)
+	}
+}
+
+// afterOtherChanges makes a change that completes what was begun, after other changes.
+func afterOtherChanges(ctx context.Context, change func() error) error {
+	for {
+		err := change()
+		if !errors.Is(err, ErrMembershipChanging) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(reconcileInterval):
+		}
 	}
 }
 
