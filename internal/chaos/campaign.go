@@ -61,6 +61,7 @@ type campaign struct {
 	openInstances openInstances
 	leaderBalance leaderBalance
 	random        *rand.Rand
+	leaderships   int  // before the load
 	sameLeader    bool // the last fault-free phase had no new leader
 	stuck         bool // an instance makes no progress although there was no fault
 	// Reasons why the run does not cover what it must.
@@ -101,6 +102,9 @@ func runCampaign(ctx context.Context, o options) (record *evidence.Record, short
 	}
 	c.openInstances = openInstances{fleet: c.fleet, count: o.open}
 	if err := c.openInstances.start(ctx, o.out); err != nil {
+		return nil, nil, err
+	}
+	if c.leaderships, err = c.fleet.countLeaderships(); err != nil {
 		return nil, nil, err
 	}
 	if err := c.injectUnderLoad(ctx); err != nil {

@@ -36,6 +36,11 @@ func (c *campaign) collectReplicas(ctx context.Context) error {
 	if err := c.collectAll(ctx); err != nil {
 		return fmt.Errorf("collect replicas: %w", err)
 	}
+	leaderships, err := c.fleet.countLeaderships()
+	if err != nil {
+		return err
+	}
+	c.log.LeaderChanges(leaderships - c.leaderships)
 	for _, node := range c.fleet.nodes {
 		if err := node.kill(); err != nil {
 			return err

@@ -143,9 +143,9 @@ func (p *process) watch(l *processRun, out io.Reader, ready chan<- string) {
 		p.running = nil
 		p.fleet.network.Ended(p.id)
 	}
-	close(l.ended)
 	log := p.fleet.log
 	log.Exit(evidence.Exit{Node: p.id, Generation: l.number, Expected: l.endExpected, Killed: l.killed, Status: status, At: log.Now()})
+	close(l.ended) // the evidence has the end before anything that follows it
 }
 
 // socketName returns the name of the socket of one of its processes.

@@ -222,6 +222,12 @@ func TestFaultFreePhase_AllowsSlowMachine(t *testing.T) {
 	if matches(f) {
 		t.Error("an attempt that a new leader repeated was reported")
 	}
+	f = editEvidence(t, good)
+	brokenEvidence["S11"]["twice without a fault"](f)
+	f.LeaderChanges = 1
+	if slices.ContainsFunc(Run(f.Record, registry(t)).Violations, func(v Violation) bool { return v.Invariant == "S11" }) {
+		t.Error("an attempt that a new leader repeated between the phases was reported")
+	}
 }
 
 // ackedCall returns a call in the first fault-free phase.

@@ -94,7 +94,8 @@ func (c *checker) checkAttempts() {
 			ends[call.Instance] = call.End
 		}
 	}
-	disturbed := slices.ContainsFunc(c.record.FaultFreePhases, func(q evidence.FaultFreePhase) bool { return q.LeaderChanges > 0 })
+	disturbed := c.record.LeaderChanges > 0 ||
+		slices.ContainsFunc(c.record.FaultFreePhases, func(q evidence.FaultFreePhase) bool { return q.LeaderChanges > 0 })
 	for key, effects := range c.effects {
 		begun := 0
 		for _, effect := range effects {

@@ -122,6 +122,7 @@ type Log struct {
 	leaderships     []Leadership
 	installs        []Install
 	faultFreePhases []FaultFreePhase
+	leaderChanges   int
 }
 
 // NewLog starts a run with the given number of partitions. Its clock starts at 0.
@@ -146,6 +147,13 @@ func (l *Log) Fault(f Fault) { add(l, &l.faults, f) }
 
 // Leadership adds a leadership.
 func (l *Log) Leadership(r Leadership) { add(l, &l.leaderships, r) }
+
+// LeaderChanges sets how often leaders changed until all instances had ended.
+func (l *Log) LeaderChanges(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leaderChanges = n
+}
 
 // Install adds a received snapshot.
 func (l *Log) Install(i Install) { add(l, &l.installs, i) }
@@ -201,6 +209,9 @@ type Record struct {
 	Leaderships     []Leadership
 	Installs        []Install
 	FaultFreePhases []FaultFreePhase
+	// How often leaders changed from the start of the load until all instances had ended, because
+	// of faults or because the machine was busy.
+	LeaderChanges int
 }
 
 // Record returns the evidence so far.
@@ -217,11 +228,15 @@ func (l *Log) Record() *Record {
 		Leaderships:     slices.Clone(l.leaderships),
 		Installs:        slices.Clone(l.installs),
 		FaultFreePhases: slices.Clone(l.faultFreePhases),
+		LeaderChanges:   l.leaderChanges,
 	}
 }
 
-// A setup is the configuration of a run.
-type setup struct{ Partitions int }
+// A setup is what the record has once for a run.
+type setup struct {
+	Partitions    int
+	LeaderChanges int `json:",omitempty"`
+}
 
 // Files that the evidence of earlier builds lacks.
 const (
@@ -235,7 +250,7 @@ func (r *Record) Save(dir string) error {
 		return err
 	}
 	for _, save := range []func() error{
-		func() error { return saveLines(dir, setupFile, []setup{{Partitions: r.Partitions}}) },
+		func() error { return saveLines(dir, setupFile, []setup{{r.Partitions, r.LeaderChanges}}) },
 		func() error { return saveLines(dir, "calls", r.Calls) },
 		func() error { return saveLines(dir, "effects", r.Effects) },
 		func() error { return saveLines(dir, "exits", r.Exits) },
@@ -260,7 +275,7 @@ func Load(dir string) (*Record, error) {
 		return nil, fmt.Errorf("load evidence: %w", err)
 	}
 	for _, s := range setups {
-		r.Partitions = s.Partitions
+		r.Partitions, r.LeaderChanges = s.Partitions, s.LeaderChanges
 	}
 	if err := loadLines(dir, faultFreeFile, &r.FaultFreePhases); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("load evidence: %w", err)
