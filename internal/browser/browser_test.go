@@ -85,7 +85,7 @@ func runShared(m *testing.M) (code int, err error) {
 }
 
 // actionTimeout bounds each use of a tab. It is long because machines of tests are busy.
-const actionTimeout = 10 * time.Second
+const actionTimeout = time.Minute
 
 // A tab is a tab of the browser that notes what must not happen in a page.
 type tab struct {

@@ -26,7 +26,7 @@ type step struct {
 
 // within does the step within a time that no working cluster needs.
 func (s step) within(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	return s.do(ctx)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tenuto-dev/tenuto/cluster"
 	"github.com/tenuto-dev/tenuto/cluster/dashboard"
+	"github.com/tenuto-dev/tenuto/internal/harness"
 	"github.com/tenuto-dev/tenuto/replay"
 )
 
@@ -148,11 +149,16 @@ func freePeers(n int) (peers []cluster.Peer, err error) {
 	return peers, nil
 }
 
+// heartbeatTimeout is longer than a busy machine delays a leader: during an election the pages show
+// errors.
+const heartbeatTimeout = 2 * time.Second
+
 // startNodes starts the nodes at the same time: the cluster is founded when all run.
 func (l *lab) startNodes(ctx context.Context, dir string, peers []cluster.Peer, released <-chan struct{}) ([]*cluster.Node, error) {
 	nodes := make([]*cluster.Node, len(peers))
 	errs := make([]error, len(peers))
 	ended := make(chan int)
+	ctx = harness.NewContext(ctx, harness.Overrides{HeartbeatTimeout: heartbeatTimeout})
 	for i, peer := range peers {
 		go func() {
 			nodes[i], errs[i] = cluster.Start(ctx, cluster.Config{

@@ -41,7 +41,7 @@ var allowedImports = map[string][]string{
 	"proto/clusterpb":   {"proto/journalpb"},
 	"proto/journalpb":   {},
 	"internal":          {},
-	"internal/browser":  {"cluster", "replay", "replay/history"},
+	"internal/browser":  {"cluster", "internal/harness", "replay", "replay/history"},
 	"internal/upgrades": {"cluster", "internal/harness", "replay", "replay/history", "replay/replaytest"},
 	// It reads the directories of restored backups, which no node has opened.
 	"internal/chaos": {"cluster", "cluster/prometheus", "journal", "journal/state", "journal/state/pebblestore", "replay", "replay/engine", "replay/history", "proto/journalpb", "internal/eventpb", "internal/harness", "internal/slots"},
