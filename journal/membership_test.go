@@ -217,6 +217,27 @@ func TestRemoveMember_NextLeaderFinishes(t *testing.T) {
 	})
 }
 
+// A removal cannot be undone once it is recorded, so it waits for the change that is in progress.
+func TestRemoveMember_WaitsForOtherChange(t *testing.T) {
+	waittest.InSynctest(t, func(t *testing.T) {
+		g := newTestCluster(t, nil)
+		leader, gone := g.nodes[g.leader(t)], g.peers[(g.leader(t)+1)%3].Node
+		leader.changeSlot <- struct{}{}
+		removed := make(chan error, 1)
+		go func() { removed <- leader.RemoveMember(t.Context(), gone) }()
+		waittest.Eventually(t, "the removal is recorded", func() bool { return slices.Contains(leader.RemovedNodes(), gone) })
+		select {
+		case err := <-removed:
+			t.Errorf("it did not wait: %v", err)
+		case <-time.After(time.Second): // virtual
+		}
+		<-leader.changeSlot
+		if err := waittest.Receive(t, "the end of the removal", removed); err != nil || slices.Contains(votersOf(leader), gone) {
+			t.Errorf("voters %v, error %v", votersOf(leader), err)
+		}
+	})
+}
+
 func TestMembership_OneChangeAtATime(t *testing.T) {
 	waittest.InSynctest(t, func(t *testing.T) {
 		g := newTestCluster(t, nil)
