@@ -89,12 +89,15 @@ func startRestored(t *testing.T, dir string, partitions int) *cluster.Node {
 
 func write(t *testing.T, client *cluster.Client, options backup.Options) (*backup.Info, *bytes.Buffer) {
 	t.Helper()
-	var to bytes.Buffer
-	info, err := backup.Write(t.Context(), client, &to, options)
-	if err != nil {
-		t.Fatal(err)
+	for {
+		var to bytes.Buffer
+		switch info, err := backup.Write(t.Context(), client, &to, options); {
+		case err == nil:
+			return info, &to
+		case !errors.Is(err, backup.ErrMissed): // of a busy node
+			t.Fatal(err)
+		}
 	}
-	return info, &to
 }
 
 func restore(t *testing.T, backups ...io.Reader) string {
