@@ -310,7 +310,7 @@ func startNodeIn(ctx context.Context, t *testing.T, config cluster.Config) *clus
 
 func eventually(t *testing.T, what string, holds func(ctx context.Context) bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	for !holds(ctx) {
 		select {
