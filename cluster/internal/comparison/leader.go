@@ -306,14 +306,14 @@ func (l *Leader) compare(ctx context.Context, set *comparedSet, r *clusterpb.Com
 	defer cancel()
 	digests, mu := make(map[string]*clusterpb.RangeDigest), sync.Mutex{}
 	ask := func(m journal.Member) error {
-		limited := limited
+		timeout := compareTimeout
 		if !m.Voter {
-			brief, cancel := context.WithTimeout(limited, standbyTimeout)
-			defer cancel()
-			limited = brief
+			timeout = standbyTimeout
 		}
+		asking, cancel := context.WithTimeout(limited, timeout)
+		defer cancel()
 		request := &clusterpb.CompareRequest{Node: m.Node, Number: set.number, From: r.From, To: r.To, InstancesMax: r.InstancesMax, BytesMax: r.BytesMax, Each: r.Each || ownEach && m.Node == l.config.Node}
-		response, err := l.config.Ask(limited, m.Node, m.Address, &clusterpb.Request{Call: &clusterpb.Request_Compare{Compare: request}})
+		response, err := l.config.Ask(asking, m.Node, m.Address, &clusterpb.Request{Call: &clusterpb.Request_Compare{Compare: request}})
 		if err != nil {
 			return err
 		}
